@@ -84,16 +84,20 @@ def root() -> Path:
 
 
 @pytest.fixture
-def reads(request: pytest.FixtureRequest, tmp_path: Path, root: Path) -> Snapshots:
+def reads(request: pytest.FixtureRequest, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Snapshots:
     """Compare what people read with its snapshot (:mod:`helpers.snapshots`)."""
-    file = root / "tests" / "snapshots" / f"{request.path.stem.removeprefix('test_')}.txt"
+    monkeypatch.setenv("COLUMNS", "100")
+    module = request.path.stem.removeprefix("test_")
+    subject = "cli" if module.endswith("_cli") else module.partition("_")[0]
     hidden = {
         re.escape(str(tmp_path)): "FOLDER",
         re.escape(str(root)): "PROJECT",
         re.escape(antecede.__version__): "VERSION",
+        r"127\.0\.0\.1:\d{5}": "127.0.0.1:PORT",
         r"[\d.,]+ s, [\d,]+ events/s, ": "",
     }
-    return Snapshots(file, request.node.name, hidden, request.config.getoption("update"))
+    file = root / "tests" / "snapshots" / f"{subject}.txt"
+    return Snapshots(file, f"{module} {request.node.name}", hidden, request.config.getoption("update"))
 
 
 @pytest.fixture(scope="session")

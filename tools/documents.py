@@ -164,9 +164,7 @@ def _text(text: str | None) -> str:
 
 def limits_page() -> str:
     """Return the table of all bounds with their reasons, from the source of ``limits``."""
-    folder = ROOT / "src" / "antecede" / "limits"
-    sources = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))]
-    nodes = [node for source in sources for node in ast.parse(source).body]
+    nodes = ast.parse((ROOT / "src" / "antecede" / "limits.py").read_text(encoding="utf-8")).body
     from antecede import limits
 
     lines = ["# Limits and sizes", "", "Nothing from outside can make Antecede use memory or time without end: each of"]

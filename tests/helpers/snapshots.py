@@ -1,4 +1,4 @@
-"""What people read, in files under ``tests/snapshots``: one file per test module, one section per text.
+"""What people read, in files under ``tests/snapshots``: one section per text.
 
 A test calls the fixture ``reads`` with a text that a person reads. ``./run test --update`` writes the texts, and a
 reviewer reads the change. Delete a file before an update to remove the sections of tests that are gone.
@@ -12,7 +12,7 @@ _title = re.compile(r"^===== (.*)\n", re.MULTILINE)
 
 
 class Snapshots:
-    """The texts of one test, in the file of its module."""
+    """The texts of one test."""
 
     def __init__(self, file: Path, test: str, hidden: dict[str, str], update: bool) -> None:
         self._file, self._test, self._update = file, test, update
@@ -37,7 +37,7 @@ class Snapshots:
     def _write(self, title: str, text: str) -> None:
         self._file.parent.mkdir(exist_ok=True)
         with open(self._file, "a") as file:
-            # Tests of one module may run in several processes.
+            # Tests of one file may run in several processes.
             fcntl.flock(file, fcntl.LOCK_EX)
             sections = _sections(self._file) | {title: text}
             whole = "".join(f"===== {name}\n{said}\n\n" for name, said in sorted(sections.items()))

@@ -17,6 +17,7 @@ from antecede import __version__
 from antecede.cli import build, run
 from antecede.cli.examples import ALWAYS_JSON, EXAMPLES, PANELS
 from antecede.cli.options import expanded
+from helpers.snapshots import Snapshots
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -60,20 +61,20 @@ def test_reports_have_json(commands: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    "line",
     [
-        ("verfy x", "Did you mean 'verify'?"),
-        ("help topology chek", "did you mean check?"),
-        ("simulate --order prune", "did you mean pruned?"),
-        ("verify x --order casual", "did you mean causal?"),
-        ("explain x --order casual", "did you mean causal?"),
+        "verfy x",
+        "help topology chek",
+        "simulate --order prune",
+        "verify x --order casual",
+        "explain x --order casual",
     ],
 )
-def test_a_misspelt_name_is_recognised(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_name_is_recognised(line: str, capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     assert run(line.split()) == 2
     said = capsys.readouterr().err
-    assert words in said
     assert said.count("\n") == 1
+    reads(said)
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,11 +83,11 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["version"]) == 0
     assert capsys.readouterr().out.startswith(f"antecede {__version__}, Python 3.")
     assert run(["help", "dead", "list"]) == 0
-    assert "List the dead letters" in capsys.readouterr().out
+    assert "--first" in capsys.readouterr().out
     assert run([]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.index("First steps") < out.index("Judge a trace") < out.index("Run servers")
-    assert "`antecede demo` shows what order is" in out
+    assert "antecede demo" in out
 
 
 def test_a_shell_can_complete() -> None:
@@ -109,7 +110,7 @@ a = {{ server = "s1", class = "{kind}" }}
 
 
 def test_classes_of_a_topology_are_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reads: Snapshots
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "checked_shop.py").write_text(
@@ -125,7 +126,7 @@ def test_classes_of_a_topology_are_checked(
     document = json.loads(capsys.readouterr().out)
     assert document["classes"] == {"a": {"class": "checked_shop:Orders", "handles": ["Order"]}}
     assert run(["topology", "check", str(bad), "--classes"]) == 2
-    assert "module checked_shop has no Ordres; did you mean Orders?" in capsys.readouterr().err
+    reads(capsys.readouterr().err)
 
 
 def test_options_without_a_value_show_no_type(capsys: pytest.CaptureFixture[str]) -> None:

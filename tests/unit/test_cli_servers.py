@@ -11,6 +11,7 @@ from antecede import limits
 from antecede.cli import dead, run
 from antecede.errors import ClosedError
 from antecede.topology import Address
+from helpers.snapshots import Snapshots
 
 
 @pytest.fixture
@@ -47,7 +48,9 @@ def test_a_server_that_stops_answering_in_the_middle(
         assert (code, output, error) == (2, "", "antecede: s1 is gone\n")
 
 
-def test_no_server_answers(topology: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_server_answers(
+    topology: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reads: Snapshots
+) -> None:
     def ask(address: Address, *_: Any) -> Any:
         raise ClosedError(f"no answer from {address}")
 
@@ -59,12 +62,12 @@ def test_no_server_answers(topology: str, monkeypatch: pytest.MonkeyPatch, capsy
         "antecede: no server has answered",
     ]
     assert run(["client", "list", "tcp://127.0.0.1:9"]) == 2
-    assert capsys.readouterr().err == "antecede: no answer from tcp://127.0.0.1:9\n"
+    reads(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("command", ["client remove", "client unsubscribe", "dead drop"])
 def test_clients_of_a_removed_server_are_at_another_one(
-    command: str, topology: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, topology: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reads: Snapshots
 ) -> None:
     Path(topology).write_text(Path(topology).read_text() + '[moved]\ns3 = "s2"\n')
     asked: set[tuple[int, str]] = set()
@@ -79,35 +82,36 @@ def test_clients_of_a_removed_server_are_at_another_one(
     assert asked == {(2, "keeper@s3")}
     capsys.readouterr()
     assert run([*command.split(), topology, "keeper@s4", *more]) == 2
-    assert "expected NAME@SERVER, where SERVER is one of s1, s2, s3" in capsys.readouterr().err
+    reads(capsys.readouterr().err)
 
 
-def test_a_port_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_does_not_answer(capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     """The port of the metrics page waits for a request of its own kind."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         assert run(["send", address, "counter", "Word", "--timeout", "0.2"]) == 2
-    reason = "it accepts the connection and does not answer; is this the port of a server?"
-    assert capsys.readouterr().err == f"antecede: no answer from {address}: {reason}\n"
+    reads(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    "arguments",
     [
-        (["http://127.0.0.1:7101"], "address 'http://127.0.0.1:7101': expected tcp://HOST:PORT"),
-        (["tcp://127.0.0.1:9", "--timeout", "0"], "--timeout 0: expected more than 0 seconds"),
-        (["tcp://127.0.0.1:9", "--timeout", "nan"], "--timeout nan: expected more than 0 seconds"),
+        ["http://127.0.0.1:7101"],
+        ["tcp://127.0.0.1:9", "--timeout", "0"],
+        ["tcp://127.0.0.1:9", "--timeout", "nan"],
     ],
 )
-def test_what_send_expects(arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_send_expects(arguments: list[str], capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     where, *options = arguments
     assert run(["send", where, "counter", "Word", *options]) == 2
-    assert capsys.readouterr().err == f"antecede: {reason}\n"
+    reads(capsys.readouterr().err)
 
 
-def test_a_server_that_hangs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_hangs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, reads: Snapshots
+) -> None:
     monkeypatch.setattr(limits, "hello_seconds_max", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         assert run(["status", address]) == 1
-    assert capsys.readouterr().out == f"{address}: no answer ({address}: nothing within 0.1 s)\n"
+    reads(capsys.readouterr().out)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from antecede import cli
+from helpers.snapshots import Snapshots
 
 _ring = """[servers]
 s1 = "tcp://h:1"
@@ -30,12 +31,11 @@ def _asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     return code, said.out, said.err
 
 
-def test_check_of_the_snowflake(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+def test_check_of_the_snowflake(capsys: pytest.CaptureFixture[str], root: Path, reads: Snapshots) -> None:
     file = str(root / "examples" / "snowflake.toml")
     code, out, err = _asked(capsys, "topology", "check", file)
     assert (code, err) == (0, "")
-    assert "8 servers, 5 domains, 1 tree; epoch " in out
-    assert "B – E – A – D – C" in out
+    reads(out)
     code, out, err = _asked(capsys, "topology", "check", file, "--json")
     document = json.loads(out)
     assert (code, err) == (0, "")
@@ -47,11 +47,11 @@ def test_check_of_the_snowflake(capsys: pytest.CaptureFixture[str], root: Path) 
     assert document["cost"]["flat"] == 64
 
 
-def test_check_prints_the_cycle(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_check_prints_the_cycle(capsys: pytest.CaptureFixture[str], tmp_path: Path, reads: Snapshots) -> None:
     file = _write(tmp_path, _ring)
     code, out, _ = _asked(capsys, "topology", "check", file)
     assert code == 1
-    assert "s3 –C– s1 –A– s2 –B– s3" in out
+    reads(out)
     code, out, _ = _asked(capsys, "topology", "check", file, "--json")
     document = json.loads(out)
     assert code == 1
@@ -59,31 +59,31 @@ def test_check_prints_the_cycle(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert (document["pairs"], document["cost"]) == ([], None)
 
 
-def test_check_refuses_orders(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_check_refuses_orders(capsys: pytest.CaptureFixture[str], tmp_path: Path, reads: Snapshots) -> None:
     chain = _ring.replace('C = { servers = ["s3", "s1"] }', "").replace('"s3"] }', '"s3"], order = "fifo" }')
     code, out, _ = _asked(capsys, "topology", "check", _write(tmp_path, chain))
     assert code == 1
-    assert "refused: domain B: order fifo is not causal" in out
+    reads(out)
     code, out, _ = _asked(capsys, "topology", "check", _write(tmp_path, 'guarantee = "fifo"\n' + chain))
     assert code == 0
     assert out.endswith("ok\n")
     agents = '[agents]\na = { server = "s1", class = "nowhere:A" }\n'
     code, out, _ = _asked(capsys, "topology", "check", _write(tmp_path, 'guarantee = "fifo"\n' + chain + agents))
     assert code == 0
-    assert "ok; classes were not checked" in out
+    reads(out)
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    "text",
     [
-        ("[servers\n", "t.toml:1: bad TOML"),
-        (_ring.replace('"s2"] }', '"s2"], order = "magic" }'), "t.toml: domain A: unknown order 'magic'"),
-        (_ring.replace('"s2"] }', '"s2"], order = "coordinator:member=5" }'), "t.toml: domain A: member=5"),
-        ("\xff", "t.toml:1: expected UTF-8"),
+        "[servers\n",
+        _ring.replace('"s2"] }', '"s2"], order = "magic" }'),
+        _ring.replace('"s2"] }', '"s2"], order = "coordinator:member=5" }'),
+        "\xff",
     ],
 )
 def test_unreadable_is_one_line_and_exit_2(
-    text: str, named: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, reads: Snapshots
 ) -> None:
     path = tmp_path / "t.toml"
     path.write_bytes(text.encode("latin-1"))
@@ -91,14 +91,14 @@ def test_unreadable_is_one_line_and_exit_2(
         code, out, err = _asked(capsys, *command, str(path))
         assert (code, out) == (2, "")
         assert err.count("\n") == 1
-        assert named in err
+        reads(err)
 
 
-def test_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path, reads: Snapshots) -> None:
     for command in ("check", "show"):
         code, _, err = _asked(capsys, "topology", command, str(tmp_path / "none.toml"))
         assert code == 2
-        assert "none.toml: cannot be read" in err
+        reads(err)
 
 
 @pytest.mark.parametrize("shape", ["bus", "daisy", "tree", "flat"])
@@ -111,13 +111,13 @@ def test_made_files_pass_the_check(shape: str, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == Path(path).read_text(encoding="utf-8")
 
 
-def test_make_refuses_what_the_check_would(capsys: pytest.CaptureFixture[str]) -> None:
+def test_make_refuses_what_the_check_would(capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     code, out, err = _asked(capsys, "topology", "make", "bus", "--servers", "20", "--order", "vector")
     assert (code, out) == (2, "")
-    assert "only topologies with a single domain" in err
+    reads(err)
 
 
-def test_show_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path, root: Path) -> None:
+def test_show_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path, root: Path, reads: Snapshots) -> None:
     file = str(root / "examples" / "snowflake.toml")
     code, out, _ = _asked(capsys, "topology", "show", file)
     assert code == 0
@@ -127,7 +127,7 @@ def test_show_draws(capsys: pytest.CaptureFixture[str], tmp_path: Path, root: Pa
     assert picture.read_text(encoding="utf-8").startswith("<svg")
     code, _, err = _asked(capsys, "topology", "show", _write(tmp_path, _ring))
     assert code == 0
-    assert "not a forest: s3 –C– s1 –A– s2 –B– s3" in err
+    reads(err)
 
 
 def test_simulated_snowflake_is_causal_by_its_trace(
@@ -150,12 +150,14 @@ def test_simulated_snowflake_is_causal_by_its_trace(
     assert Path(trace).read_bytes() == first
 
 
-def test_simulate_refuses_a_ring_unless_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_simulate_refuses_a_ring_unless_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, reads: Snapshots
+) -> None:
     file, trace = _write(tmp_path, _ring.replace("s2", "s4")), str(tmp_path / "run.jsonl")
     run = ["simulate", "--topology", file, "--messages", "2000", "--multicast", "--trace", trace]
     code, _, err = _asked(capsys, *run)
     assert code == 2
-    assert "not a forest" in err
+    reads(err)
     assert _asked(capsys, *run, "--unchecked")[0] == 0
     assert _asked(capsys, "verify", trace)[0] == 1
 
@@ -171,24 +173,24 @@ def test_orders_of_the_file_or_of_the_command(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    "options",
     [
-        (["--processes", "3"], "expected 8, one for each server"),
-        (["--loss", "0.1"], "cannot be combined with loss"),
-        (["--order", "vector"], "--broadcast"),
+        ["--processes", "3"],
+        ["--loss", "0.1"],
+        ["--order", "vector"],
     ],
 )
 def test_simulate_refuses_what_a_topology_cannot_have(
-    options: list[str], named: str, capsys: pytest.CaptureFixture[str], root: Path
+    options: list[str], capsys: pytest.CaptureFixture[str], root: Path, reads: Snapshots
 ) -> None:
     code, _, err = _asked(capsys, "simulate", "--topology", str(root / "examples" / "snowflake.toml"), *options)
     assert code == 2
-    assert named in err
+    reads(err)
 
 
-def test_unchecked_and_separate_trees(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_unchecked_and_separate_trees(capsys: pytest.CaptureFixture[str], tmp_path: Path, reads: Snapshots) -> None:
     assert _asked(capsys, "simulate", "--unchecked")[0] == 2
     apart = _ring.replace('B = { servers = ["s2", "s3"] }\nC = { servers = ["s3", "s1"] }', 'B = { servers = ["s3"] }')
     code, _, err = _asked(capsys, "simulate", "--topology", _write(tmp_path, apart))
     assert code == 2
-    assert "no route from s1 to s3" in err
+    reads(err)

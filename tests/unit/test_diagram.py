@@ -12,6 +12,7 @@ from antecede import limits
 from antecede.diagram import Box, Diagram, Event, Layout, Place, from_events, label_boxes
 from antecede.errors import DiagramError
 from antecede.trace import Event as Row
+from helpers.snapshots import Snapshots
 
 P = ["P1", "P2", "P3"]
 
@@ -320,29 +321,32 @@ def test_a_held_message_that_is_never_delivered_waits_to_the_end() -> None:
 # What is refused.
 
 
-def test_the_bound_on_events_is_named() -> None:
+def test_the_bound_on_events_is_named(reads: Snapshots) -> None:
     events = [Event("P1", "local")] * limits.diagram_events_max
     ElementTree.fromstring(Diagram(["P1"], events).svg())
-    with pytest.raises(
-        DiagramError, match=f"2001 events: a diagram shows at most {limits.diagram_events_max}; without"
-    ):
+    with pytest.raises(DiagramError) as caught:
         Diagram(["P1"], [*events, Event("P1", "local")])
-    with pytest.raises(DiagramError, match="2001 events"):
+    reads(str(caught.value))
+    with pytest.raises(DiagramError) as caught:
         from_events([Row("P1", index, "local") for index in range(limits.diagram_events_max + 1)])
+    reads(str(caught.value))
 
 
-def test_the_bound_on_processes_is_named() -> None:
+def test_the_bound_on_processes_is_named(reads: Snapshots) -> None:
     names = [f"P{number}" for number in range(limits.diagram_processes_max + 1)]
     Diagram(names[:-1], []).svg()
-    with pytest.raises(DiagramError, match=f"at most {limits.diagram_processes_max}"):
+    with pytest.raises(DiagramError) as caught:
         Diagram(names, [])
+    reads(str(caught.value))
 
 
-def test_unknown_processes_and_kinds() -> None:
-    with pytest.raises(DiagramError, match="'P9' is not among"):
+def test_unknown_processes_and_kinds(reads: Snapshots) -> None:
+    with pytest.raises(DiagramError) as caught:
         Diagram(P, [Event("P9", "local")])
-    with pytest.raises(DiagramError, match="kind 'hop'"):
+    reads(str(caught.value))
+    with pytest.raises(DiagramError) as caught:
         Diagram(P, [Event("P1", "hop")])
+    reads(str(caught.value))
 
 
 # From a trace.
@@ -389,7 +393,8 @@ def test_rows_in_any_sequence_give_a_valid_one(seed: int) -> None:
         assert "".join(seen) == messages
 
 
-def test_rows_that_contradict_each_other() -> None:
+def test_rows_that_contradict_each_other(reads: Snapshots) -> None:
     rows = [Row("P1", 0, "deliver", "m"), Row("P1", 1, "send", "m", ("P1",))]
-    with pytest.raises(DiagramError, match=r"P1\[0\]: the rows contradict"):
+    with pytest.raises(DiagramError) as caught:
         from_events(rows)
+    reads(str(caught.value))

@@ -15,6 +15,7 @@ from antecede.server.organisation import first_epoch, next_epoch
 from antecede.topology import parse_topology
 from antecede.trace import DELIVER, SEND, Area, Epoch, Epochs, Event, Metadata, epochs_in, verify, write_trace
 from antecede.trace.epochs import united
+from helpers.snapshots import Snapshots
 
 
 class _Rows:
@@ -187,27 +188,30 @@ def test_a_route_through_a_removed_server() -> None:
     assert not epochs.guaranteed("causal", -1, 0, "alice@s1", "bob@s9")
 
 
-def test_epochs_of_two_systems_are_refused() -> None:
-    with pytest.raises(TraceError, match="different topologies for change 0"):
+def test_epochs_of_two_systems_are_refused(reads: Snapshots) -> None:
+    with pytest.raises(TraceError) as caught:
         united([[Epoch(0, "fifo", epoch="abc")], [Epoch(0, "fifo", epoch="def")]])
+    reads(str(caught.value))
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    "document",
     [
-        ("fifo", "epochs: Expected `array`, got `str`"),
-        ([{"change": 0}], "missing required field `guarantee`"),
-        ([{"change": 0, "guarantee": "some"}], "Invalid enum value 'some'"),
-        ([{"change": -1, "guarantee": "fifo"}], "a change or an index is negative"),
-        ([{"change": 0, "guarantee": "fifo", "since": {"a": "3"}}], "Expected `int`, got `str`"),
+        "fifo",
+        [{"change": 0}],
+        [{"change": 0, "guarantee": "some"}],
+        [{"change": -1, "guarantee": "fifo"}],
+        [{"change": 0, "guarantee": "fifo", "since": {"a": "3"}}],
     ],
 )
-def test_unreadable_epochs(document: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match=message):
+def test_unreadable_epochs(document: Any, tmp_path: Path, reads: Snapshots) -> None:
+    with pytest.raises(TraceError) as caught:
         epochs_in(document, "metadata")
+    reads(str(caught.value))
     write_trace(tmp_path / "t.jsonl", [Event("a", 0, SEND, "m", ("b",))], Metadata(epochs=document))
-    with pytest.raises(TraceError, match=message):
+    with pytest.raises(TraceError) as caught:
         verify([tmp_path / "t.jsonl"])
+    reads(str(caught.value))
     assert verify([tmp_path / "t.jsonl"], everywhere=True)["messages"] == 1
 
 

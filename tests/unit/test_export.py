@@ -17,6 +17,7 @@ from antecede.errors import TraceError, UsageError
 from antecede.trace import Event, export, read_events, verify, view_of, write_trace
 from antecede.trace.exporting import FORMATS, PATTERN
 from antecede.trace.foreign import Mapping, convert, convert_mapped
+from helpers.snapshots import Snapshots
 
 _root = Path(__file__).resolve().parents[2]
 
@@ -184,14 +185,15 @@ def test_names_of_any_characters_break_no_format(tmp_path: Path, form: str) -> N
 
 @pytest.mark.parametrize("form", list(FORMATS))
 def test_a_trace_of_more_events_than_a_viewer_takes_is_refused(
-    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch, reads: Snapshots
 ) -> None:
     trace = _written(tmp_path, _overtaken)
     monkeypatch.setitem(limits.export_events_max, form, len(_overtaken))
     assert export([trace], form)
     monkeypatch.setitem(limits.export_events_max, form, len(_overtaken) - 1)
-    with pytest.raises(TraceError, match=f"more than 6 events, the limit of {form}: export a part"):
+    with pytest.raises(TraceError) as caught:
         export([trace], form)
+    reads(str(caught.value))
     assert view_of([trace], form, lambda event: event.process != "cy").events == 4
 
 
@@ -206,11 +208,13 @@ def test_a_clock_that_was_set_back_keeps_the_order_of_its_process(tmp_path: Path
     assert view.backwards() == 1
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, reads: Snapshots
+) -> None:
     trace = str(_written(tmp_path, _overtaken))
     monkeypatch.chdir(tmp_path)
     assert cli.run(["export", trace, "--to", "dot", "-o", "t.dot"]) == 0
-    assert "3 deliveries, 1 of them late" in capsys.readouterr().out
+    reads(capsys.readouterr().out)
     assert cli.run(["export", trace, "--to", "dot"]) == 0
     assert capsys.readouterr().out == (tmp_path / "t.dot").read_text()
     assert cli.run(["export", trace, "--to", "mermaid", "-o", "t.mmd", "--json"]) == 0
@@ -234,6 +238,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         assert b"Traceback" not in child.stderr.read()
 
 
-def test_an_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--to must be one of .*, not 'svg'"):
+def test_an_unknown_format(tmp_path: Path, reads: Snapshots) -> None:
+    with pytest.raises(UsageError) as caught:
         export([_written(tmp_path, _overtaken)], "svg")
+    reads(str(caught.value))

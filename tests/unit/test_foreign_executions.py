@@ -11,6 +11,7 @@ from antecede import cli
 from antecede.errors import TraceError, UsageError
 from antecede.trace import judge, read_events, sift, verify
 from antecede.trace.foreign import convert
+from helpers.snapshots import Snapshots
 
 _pattern = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})"
 _one = """a sends\na {"a":1}\nb receives\nb {"a":1,"b":1}\n"""
@@ -33,7 +34,7 @@ def _hosts(path: Path) -> set[str]:
         ("^=+$", "=====\n", ["1", "2"]),
     ],
 )
-def test_executions_become_traces(tmp_path: Path, first: str, between: str, names: list[str]) -> None:
+def test_executions_become_traces(tmp_path: Path, first: str, between: str, names: list[str], reads: Snapshots) -> None:
     text = f"{_pattern}\n{first}\n{between.format(1)}{_one}\n{between.format(2)}{_two}"
     report = _convert(tmp_path, text)
     assert report["files"][0]["pattern"] == "in the first line"
@@ -51,8 +52,9 @@ def test_executions_become_traces(tmp_path: Path, first: str, between: str, name
     report = convert([tmp_path / "a.log"], tmp_path / "one.jsonl", execution=names[1])
     assert (report["executions"], report["events"]) == (None, 3)
     assert _hosts(tmp_path / "one.jsonl") == {"b", "c"}
-    with pytest.raises(UsageError, match=f"--execution 9: no such execution; the logs have {names[0]}, {names[1]}"):
+    with pytest.raises(UsageError) as caught:
         convert([tmp_path / "a.log"], execution="9")
+    reads(str(caught.value))
 
 
 def test_executions_of_one_name_in_several_files_are_one(tmp_path: Path) -> None:
@@ -86,25 +88,29 @@ def test_a_pattern_of_its_own_is_recognised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        ("(?<event>.*) (?<host>.*) (?<clock>.*\n", "a.log:1: not a regular expression"),
-        (f"{_pattern}\n(\n{_one}", "a.log:2: not a regular expression"),
+        "(?<event>.*) (?<host>.*) (?<clock>.*\n",
+        f"{_pattern}\n(\n{_one}",
     ],
 )
-def test_a_header_that_is_no_expression(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(TraceError, match=said):
+def test_a_header_that_is_no_expression(tmp_path: Path, text: str, reads: Snapshots) -> None:
+    with pytest.raises(TraceError) as caught:
         _convert(tmp_path, text, form="shiviz")
+    reads(str(caught.value))
 
 
-def test_a_delimiter_is_for_logs(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--delimiter is for logs"):
+def test_a_delimiter_is_for_logs(tmp_path: Path, reads: Snapshots) -> None:
+    with pytest.raises(UsageError) as caught:
         _convert(tmp_path, "[]", form="zipkin", delimiter="x")
-    with pytest.raises(UsageError, match="--delimiter: not a regular expression"):
+    reads(str(caught.value))
+    with pytest.raises(UsageError) as caught:
         _convert(tmp_path, _one, delimiter="(")
+    reads(str(caught.value))
     spans = [{"traceId": "t", "id": "1", "timestamp": 1, "localEndpoint": {"serviceName": "a"}}]
-    with pytest.raises(UsageError, match="--execution is only for logs"):
+    with pytest.raises(UsageError) as caught:
         _convert(tmp_path, json.dumps(spans), execution="1")
+    reads(str(caught.value))
 
 
 _contradicting = """\
@@ -122,7 +128,7 @@ b {"a":1,"b":2,"c":2}
 
 
 def test_lateness_from_clocks_that_contradict_each_other_is_undecided(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reads: Snapshots
 ) -> None:
     report = _convert(tmp_path, _contradicting)
     assert report["assumed"] == {"contradicting_clock": 2}
@@ -131,7 +137,7 @@ def test_lateness_from_clocks_that_contradict_each_other_is_undecided(
     assert said["clocks"]["disagree"] == 2
     trace = str(tmp_path / "t.jsonl")
     assert cli.run(["verify", trace]) == 0
-    assert "undecided: 1 delivery is late only if assumed positions are right" in capsys.readouterr().out
+    reads(capsys.readouterr().out)
     assert cli.run(["verify", trace, "--strict"]) == 1
 
 

@@ -13,6 +13,7 @@ from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace import Event, read_events, verify
 from antecede.trace.foreign import PRESETS, LoggedEvent, Pattern, choose, convert
+from helpers.snapshots import Snapshots
 
 _two = [
     ('a {"a":1}', "starts"),
@@ -205,16 +206,17 @@ def test_a_pattern_may_begin_within_a_line_and_name_our_columns(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    "pattern",
     [
-        ("(", "not a regular"),
-        ("(?P<host>a)", "no group named event"),
-        ("(?<event>.)(?<host>.)", "no group named clock"),
+        "(",
+        "(?P<host>a)",
+        "(?<event>.)(?<host>.)",
     ],
 )
-def test_patterns_that_cannot_be_meant(pattern: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_patterns_that_cannot_be_meant(pattern: str, reads: Snapshots) -> None:
+    with pytest.raises(UsageError) as caught:
         Pattern("given", pattern)
+    reads(str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -253,16 +255,18 @@ def test_a_line_at_the_bound_and_one_beyond(tmp_path: Path) -> None:
     assert report["unreadable_first"][0].endswith(f":13: longer than {bound} bytes")
 
 
-def test_more_events_than_an_import_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_events_than_an_import_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Snapshots) -> None:
     monkeypatch.setattr(limits, "foreign_events_max", 5)
     _import(tmp_path, _govector)
     monkeypatch.setattr(limits, "foreign_events_max", 4)
-    with pytest.raises(TraceError, match="more events or clock entries"):
+    with pytest.raises(TraceError) as caught:
         _import(tmp_path, _govector)
+    reads(str(caught.value))
     monkeypatch.setattr(limits, "foreign_events_max", 5)
     monkeypatch.setattr(limits, "foreign_clock_entries_max", 6)
-    with pytest.raises(TraceError, match="more events or clock entries"):
+    with pytest.raises(TraceError) as caught:
         _import(tmp_path, _govector)
+    reads(str(caught.value))
 
 
 def test_a_log_of_each_process_makes_one_trace(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from antecede.trace.foreign import (
     read_mapping,
     write_mapping,
 )
+from helpers.snapshots import Snapshots
 
 _map = "process=nid,kind=event.name,message=event.msg.id,to=event.msg.to"
 _options = ["--map", _map, "--send", "Send.*", "--deliver", "Receive.*"]
@@ -56,7 +57,7 @@ _sent = _record(1, "SendAppend", id=7, to=[2, 3])
 _got = _record(2, "ReceiveAppend", id=7)
 
 
-def test_the_command_of_the_issue(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_of_the_issue(capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     later = _record(1, "SendAppend", id=8, to="2")
     Path("log.jsonl").write_text(_lines(_sent, later, _record(2, "ReceiveAppend", id=8), _got))
     assert cli.run(["import", "log.jsonl", *_options, "--to", "out.jsonl"]) == 0
@@ -67,7 +68,7 @@ def test_the_command_of_the_issue(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     # The log has ids at both ends: it proves that the first message was late.
     assert cli.run(["verify", "out.jsonl"]) == 1
-    assert "first: 2 at index 1 delivers 7, which 1 sent at index 0" in capsys.readouterr().out
+    reads(capsys.readouterr().out)
 
 
 def test_numbers_are_ids_and_lists_are_destinations() -> None:
@@ -94,7 +95,7 @@ def test_destinations(to: Any, wanted: tuple[str, ...] | None) -> None:
     assert next(event for event in events if event[2] == "send")[4] == wanted
 
 
-def test_what_is_missing_is_counted_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_counted_and_named(capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     rows = [
         _sent, _got,
         {"event": {"name": "SendVote"}},
@@ -116,8 +117,7 @@ def test_what_is_missing_is_counted_and_named(capsys: pytest.CaptureFixture[str]
     assert [event[2] for event in events if event[0] == "3"] == ["local", "local"]
     assert cli.run(["import", "log.jsonl", *_options]) == 0
     out = capsys.readouterr().out
-    assert "  2 records name no process: skipped\n" in out
-    assert "  1 send or delivery without a message id: local\n" in out
+    reads(out)
 
 
 def test_others_can_be_skipped_and_are_counted() -> None:
@@ -277,14 +277,14 @@ def test_preview_ends_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert convert_mapped(["a.jsonl", "b.jsonl"], _mapping, preview=True)["records"] == 3
 
 
-def test_a_mapping_is_kept_and_overruled(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mapping_is_kept_and_overruled(capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     Path("log.jsonl").write_text(_lines(_sent, _got))
     assert cli.run(["import", "log.jsonl", *_options, "--save-mapping", "kept.toml"]) == 0
     first = capsys.readouterr().out
     assert cli.run(["import", "log.jsonl", "--mapping", "kept.toml"]) == 0
     assert capsys.readouterr().out == first
     assert cli.run(["import", "log.jsonl", "--mapping", "kept.toml", "--deliver", "Nothing"]) == 2
-    assert "--deliver 'Nothing' matches no event.name: found" in capsys.readouterr().err
+    reads(capsys.readouterr().err)
 
 
 @given(st.builds(
@@ -300,56 +300,56 @@ def test_a_kept_mapping_is_the_same_mapping(tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    "arguments",
     [
-        (["--send", "x", "--deliver", "y"], "the mapping lacks column process"),
-        (["--map", "process=nid,message=m", "--send", "x", "--deliver", "y"], "the mapping lacks column kind"),
-        (["--map", "process=nid,message=m,kind=k", "--send", "x"], "the mapping lacks --deliver"),
-        (["--map", "process", "--send", "x"], "--map: expected NAME=PATH"),
-        (["--map", "index=n", *_options], "--map: index cannot be mapped"),
-        (["--map", "process=a{b", "--send", "x"], "a brace is missing: expected pairs such as {topic}"),
-        (["--map", "process=a,process=b"], "--map: process is given twice"),
-        (["--send", "(", *_options[:2], "--deliver", "y"], "--send: not a regular expression"),
-        ([*_options, "--others", "drop"], "--others must be one of local, skip"),
-        ([*_options, "--index", "time"], "--index time needs the time of each record"),
-        ([*_options, "--time", "fortnights"], "--time: expected auto"),
-        ([*_options, "--format", "zipkin"], "--format must be one of auto, json, csv, parquet, text"),
-        ([*_options, "--format", "text"], "lines of text need --pattern"),
-        ([*_options, "--pattern", "(?P<x>.)", "--format", "csv"], "--pattern is for lines of text"),
-        ([*_options, "--pattern", "(?P<x>nothing like it)"], "no line matches the pattern; the first of 2"),
-        ([*_options, "--instances"], "--instances is for spans"),
-        ([*_options, "--mapping", "gone.toml"], "gone.toml: cannot be read"),
-        ([*_options, "--mapping", "log.jsonl"], "log.jsonl: not a mapping"),
-        ([*_options, "--save-mapping", "no/such/place"], "no/such/place: cannot be written"),
-        (["--preview"], "--preview and --save-mapping are for mappings"),
-        (["--map", _map, "--send", "Snd.*", "--deliver", "Receive.*"], "found 'ReceiveAppend' (1), 'SendAppend' (1)"),
-        (["--map", _map.replace("nid", "node"), *_options[2:]], "fields: nid, event.name, event.msg.id"),
-        (["--map", _map.replace("msg.id", "id"), *_options[2:]], "no sends: log.jsonl:1: no message"),
+        ["--send", "x", "--deliver", "y"],
+        ["--map", "process=nid,message=m", "--send", "x", "--deliver", "y"],
+        ["--map", "process=nid,message=m,kind=k", "--send", "x"],
+        ["--map", "process", "--send", "x"],
+        ["--map", "index=n", *_options],
+        ["--map", "process=a{b", "--send", "x"],
+        ["--map", "process=a,process=b"],
+        ["--send", "(", *_options[:2], "--deliver", "y"],
+        [*_options, "--others", "drop"],
+        [*_options, "--index", "time"],
+        [*_options, "--time", "fortnights"],
+        [*_options, "--format", "zipkin"],
+        [*_options, "--format", "text"],
+        [*_options, "--pattern", "(?P<x>.)", "--format", "csv"],
+        [*_options, "--pattern", "(?P<x>nothing like it)"],
+        [*_options, "--instances"],
+        [*_options, "--mapping", "gone.toml"],
+        [*_options, "--mapping", "log.jsonl"],
+        [*_options, "--save-mapping", "no/such/place"],
+        ["--preview"],
+        ["--map", _map, "--send", "Snd.*", "--deliver", "Receive.*"],
+        ["--map", _map.replace("nid", "node"), *_options[2:]],
+        ["--map", _map.replace("msg.id", "id"), *_options[2:]],
     ],
 )
 def test_what_cannot_be_done_is_one_clear_line(
-    arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], capsys: pytest.CaptureFixture[str], reads: Snapshots
 ) -> None:
     Path("log.jsonl").write_text(_lines(_sent, _got))
     assert cli.run(["import", "log.jsonl", *arguments]) == 2
     said = capsys.readouterr()
-    assert named in said.err
+    reads(said.err)
     assert len(said.err.splitlines()) == 1
 
 
-def test_ids_that_differ_at_both_ends_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_that_differ_at_both_ends_are_shown(capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     Path("log.jsonl").write_text(_lines(_sent, _record(2, "ReceiveAppend", id="n1-7")))
     assert cli.run(["import", "log.jsonl", *_options]) == 0
-    assert "the first send has the id '7', the first delivery has the id 'n1-7'" in capsys.readouterr().out
+    reads(capsys.readouterr().out)
 
 
-def test_ids_sent_again_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_sent_again_are_counted(capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     Path("log.jsonl").write_text(_lines(_sent, _sent, _got))
     assert cli.run(["import", "log.jsonl", *_options]) == 0
-    assert "1 id is sent more than once: verify will set these messages aside" in capsys.readouterr().out
+    reads(capsys.readouterr().out)
 
 
-def test_a_pattern_that_backtracks_without_end_is_stopped() -> None:
+def test_a_pattern_that_backtracks_without_end_is_stopped(reads: Snapshots) -> None:
     Path("log.txt").write_text("fine\n" + "a" * 60 + "!\n")
     mapping = Mapping(
         map={"message": "process", "kind": "process"}, pattern="(?P<process>(a+)+)$", send="s", deliver="d"
@@ -357,8 +357,9 @@ def test_a_pattern_that_backtracks_without_end_is_stopped() -> None:
     before = Guard.__init__.__defaults__
     Guard.__init__.__defaults__ = (0.2,)
     try:
-        with pytest.raises(UsageError, match=r"log.txt:2: a pattern searched this line for more than"):
+        with pytest.raises(UsageError) as caught:
             convert_mapped(["log.txt"], mapping)
+        reads(str(caught.value))
     finally:
         Guard.__init__.__defaults__ = before
 
@@ -372,20 +373,22 @@ def test_a_line_at_the_bound_is_searched_and_a_longer_one_is_not(monkeypatch: py
     assert report["unreadable_first"] == ["log.txt:2: longer than 20 characters"]
 
 
-def test_the_bounds_of_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bounds_of_an_import(monkeypatch: pytest.MonkeyPatch, reads: Snapshots) -> None:
     Path("log.jsonl").write_text(_lines(_sent, _got))
     monkeypatch.setattr(limits, "foreign_events_max", 2)
     assert convert_mapped(["log.jsonl"], _mapping)["events"] == 2
     monkeypatch.setattr(limits, "foreign_events_max", 1)
-    with pytest.raises(TraceError, match="at most 1 events"):
+    with pytest.raises(TraceError) as caught:
         convert_mapped(["log.jsonl"], _mapping)
+    reads(str(caught.value))
     write_mapping(_mapping, "kept.toml")
     size = Path("kept.toml").stat().st_size
     monkeypatch.setattr(limits, "mapping_bytes_max", size)
     assert read_mapping("kept.toml") == _mapping
     monkeypatch.setattr(limits, "mapping_bytes_max", size - 1)
-    with pytest.raises(TraceError, match=f"longer than {size - 1} bytes"):
+    with pytest.raises(TraceError) as caught:
         read_mapping("kept.toml")
+    reads(str(caught.value))
 
 
 def test_many_different_kinds_are_not_all_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace import Event, read_events, verify
 from antecede.trace.foreign import convert
+from helpers.snapshots import Snapshots
 
 Row = tuple[str, str, str | None]
 
@@ -409,32 +410,36 @@ def test_a_broken_row_costs_itself(row: str, tmp_path: Path) -> None:
     assert report["unreadable_first"][0].startswith(f"{tmp_path / 'spans.csv'}:5: ")
 
 
-def test_span_formats_mix_and_families_do_not(tmp_path: Path) -> None:
+def test_span_formats_mix_and_families_do_not(tmp_path: Path, reads: Snapshots) -> None:
     (tmp_path / "a.csv").write_text(_csv)
     (tmp_path / "b.json").write_text(json.dumps([_zipkin("8", "z", 1, "1")]))
     report = convert([tmp_path / "a.csv", tmp_path / "b.json", tmp_path / "a.csv"])
     assert [file["format"] for file in report["files"]] == ["spans", "zipkin"]
     assert report["messages"] == 2
     (tmp_path / "c.log").write_text('a {"a":1}\nx\n')
-    with pytest.raises(UsageError, match="import one format at a time"):
+    with pytest.raises(UsageError) as caught:
         convert([tmp_path])
+    reads(str(caught.value))
 
 
-def test_bounds_of_documents_and_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_of_documents_and_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Snapshots) -> None:
     text = json.dumps([_zipkin("1", "a", 1), _zipkin("2", "b", 2, "1")], indent=1)
     monkeypatch.setattr(limits, "foreign_events_max", 2)
     monkeypatch.setattr(limits, "foreign_document_bytes_max", len(text))
     assert _import(tmp_path, text)[0]["events"] == 2
     monkeypatch.setattr(limits, "foreign_events_max", 1)
-    with pytest.raises(TraceError, match="more than 1 spans"):
+    with pytest.raises(TraceError) as caught:
         _import(tmp_path, text)
+    reads(str(caught.value))
     monkeypatch.setattr(limits, "foreign_document_bytes_max", len(text) - 1)
-    with pytest.raises(TraceError, match="one JSON document of more than"):
+    with pytest.raises(TraceError) as caught:
         _import(tmp_path, text)
+    reads(str(caught.value))
 
 
-def test_records_of_one_span_at_the_bound(tmp_path: Path) -> None:
+def test_records_of_one_span_at_the_bound(tmp_path: Path, reads: Snapshots) -> None:
     bound = limits.foreign_halves_max
     assert _import(tmp_path, [_zipkin("1", f"s{n}", 1) for n in range(bound)])[0]["events"] == bound
-    with pytest.raises(TraceError, match="more than 64 different records"):
+    with pytest.raises(TraceError) as caught:
         _import(tmp_path, [_zipkin("1", f"s{n}", 1) for n in range(bound + 1)])
+    reads(str(caught.value))

@@ -9,6 +9,7 @@ import pytest
 from antecede.cli import run as antecede
 from antecede.cli.wording import rounded
 from antecede.trace import Event, write_trace
+from helpers.snapshots import Snapshots
 
 Said = tuple[int, str, str]
 
@@ -50,12 +51,12 @@ def test_a_routed_run_from_end_to_end(run: Callable[..., Said]) -> None:
     assert report["stamp"]["bytes_max"] == simulated["stamp"]["bytes_max"]
 
 
-def test_what_is_not_recorded_is_said_to_be_so(run: Callable[..., Said]) -> None:
+def test_what_is_not_recorded_is_said_to_be_so(run: Callable[..., Said], reads: Snapshots) -> None:
     code, out, _ = run("measure bare.jsonl")
     assert code == 0
     for figure in ("stamp", "delay", "held", "hops", "significance", "rates"):
         assert any(line.split() == [figure, "not", "recorded"] for line in out.splitlines()), figure
-    assert "p → q" in out
+    reads(out)
 
 
 def test_figures_are_lined_up(run: Callable[..., Said]) -> None:
@@ -81,23 +82,23 @@ def test_figures_are_rounded_for_people(value: float, said: str) -> None:
     assert rounded(value) == said
 
 
-def test_clock_skew_is_not_hidden(run: Callable[..., Said]) -> None:
+def test_clock_skew_is_not_hidden(run: Callable[..., Said], reads: Snapshots) -> None:
     write_trace("skew.jsonl", [Event("p", 0, "send", "m", ("q",), time=9), Event("q", 0, "deliver", "m", time=1)])
-    assert "1 of 1 delivery comes before its send by the clocks" in run("measure skew.jsonl")[1]
+    reads(run("measure skew.jsonl")[1])
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    "line",
     [
-        ("measure missing.jsonl", "no such file"),
-        ("measure empty.jsonl", "no valid send among 0 events"),
-        ("measure binary.jsonl", "no valid send among 0 events"),
-        ("measure bare.jsonl --engine abacus", "--engine must be one of"),
-        ("measure bare.jsonl --tables empty.jsonl", "cannot be written"),
+        "measure missing.jsonl",
+        "measure empty.jsonl",
+        "measure binary.jsonl",
+        "measure bare.jsonl --engine abacus",
+        "measure bare.jsonl --tables empty.jsonl",
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(run: Callable[..., Said], line: str, reason: str) -> None:
+def test_what_is_wrong_is_said_in_one_line(run: Callable[..., Said], line: str, reads: Snapshots) -> None:
     code, _, err = run(line)
     assert code == 2
-    assert reason in err
+    reads(err)
     assert err.count("\n") == 1

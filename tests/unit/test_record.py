@@ -17,6 +17,7 @@ from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.record import Recorder, Recording
 from antecede.trace import read_events, verify
+from helpers.snapshots import Snapshots
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -122,25 +123,28 @@ def test_a_forked_child_cannot_use_the_recorder_of_its_parent(tmp_path: Path) ->
     assert [row["message"] for row in _rows(tmp_path / "a.jsonl")] == ["x", "z"]
 
 
-def test_two_recorders_of_one_file_are_refused(tmp_path: Path) -> None:
+def test_two_recorders_of_one_file_are_refused(tmp_path: Path, reads: Snapshots) -> None:
     first = Recorder(tmp_path / "a.jsonl")
-    with pytest.raises(TraceError, match="another recorder"):
+    with pytest.raises(TraceError) as caught:
         Recorder(tmp_path / "a.jsonl")
+    reads(str(caught.value))
     first.close()
     first.close()
     Recorder(tmp_path / "a.jsonl").close()
-    with pytest.raises(UsageError, match="closed"):
+    with pytest.raises(UsageError) as caught:
         first.sent("x")
+    reads(str(caught.value))
 
 
-def test_modes_are_those_of_open(tmp_path: Path) -> None:
+def test_modes_are_those_of_open(tmp_path: Path, reads: Snapshots) -> None:
     path = tmp_path / "a.jsonl"
     for mode, indices in (("x", [0]), ("a", [0, 1]), ("w", [0])):
         with Recorder(path, mode=mode) as me:
             me.sent()
         assert [row["index"] for row in _rows(path)] == indices
-    with pytest.raises(TraceError, match="the file exists already"):
+    with pytest.raises(TraceError) as caught:
         Recorder(path, mode="x")
+    reads(str(caught.value))
 
 
 @pytest.mark.parametrize("mode", ["a", "w"])
@@ -171,67 +175,69 @@ def test_a_kill_between_the_parquet_file_and_the_end_of_its_lines_repeats_nothin
     assert sorted(event.index for event in read_events([tmp_path])[0]) == [0, 1]
 
 
-def test_a_full_disk_is_an_error_and_leaves_no_gap(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_gap(tmp_path: Path, reads: Snapshots) -> None:
     (tmp_path / "a.jsonl").symlink_to("/dev/full")
     me = Recorder(tmp_path / "a.jsonl")
     for _ in range(2):
-        with pytest.raises(TraceError, match="No space left"):
+        with pytest.raises(TraceError) as caught:
             me.sent("x")
+        reads(str(caught.value))
         assert me.events == 0
 
 
 @pytest.mark.parametrize(
-    ("wrong", "reason"),
+    "wrong",
     [
-        (lambda me: me.sent(1.5), "message 1.5: expected an id"),
-        (lambda me: me.delivered(None), "expected an id"),
-        (lambda me: me.sent("x", to=[1]), r"to=\[1\]: expected a name"),
-        (lambda me: me.sent("x", to=3), "to=3: expected a name"),
-        (lambda me: me.sent("x", index=3), "index=…: the recorder writes this column"),
-        (lambda me: me.sent("x", clock=[1]), "clock must be a map"),
-        (lambda me: me.sent("x", stamp_bytes="x"), "stamp_bytes must be an int64, not 'x'"),
-        (lambda me: me.sent("x", bytes="x"), "bytes='x': expected an int64, 0 or more"),
-        (lambda me: me.sent("x", bytes=-1), "bytes=-1: expected an int64, 0 or more"),
-        (lambda me: me.delivered("x", bytes=True), "bytes=True: expected an int64, 0 or more"),
-        (lambda me: me.sent("x", what=object()), "cannot be written as JSON"),
-        (lambda me: me.sent("\ud800"), "cannot be written as JSON"),
+        lambda me: me.sent(1.5),
+        lambda me: me.delivered(None),
+        lambda me: me.sent("x", to=[1]),
+        lambda me: me.sent("x", to=3),
+        lambda me: me.sent("x", index=3),
+        lambda me: me.sent("x", clock=[1]),
+        lambda me: me.sent("x", stamp_bytes="x"),
+        lambda me: me.sent("x", bytes="x"),
+        lambda me: me.sent("x", bytes=-1),
+        lambda me: me.delivered("x", bytes=True),
+        lambda me: me.sent("x", what=object()),
+        lambda me: me.sent("\ud800"),
     ],
 )
-def test_a_row_that_no_reader_takes_is_refused_and_leaves_no_gap(tmp_path: Path, wrong: Any, reason: str) -> None:
+def test_a_row_that_no_reader_takes_is_refused_and_leaves_no_gap(tmp_path: Path, wrong: Any, reads: Snapshots) -> None:
     me = Recorder(tmp_path / "a.jsonl")
-    with pytest.raises(UsageError, match=reason):
+    with pytest.raises(UsageError) as caught:
         wrong(me)
+    reads(str(caught.value))
     me.sent("good")
     assert [(row["index"], row["message"]) for row in _rows(tmp_path / "a.jsonl")] == [(0, "good")]
 
 
-def test_a_row_as_long_as_a_reader_takes_is_the_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_as_long_as_a_reader_takes_is_the_longest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Snapshots
+) -> None:
     me = Recorder(tmp_path / "a.jsonl")
     me.sent("x", what="")
     monkeypatch.setattr(limits, "trace_line_bytes_max", os.path.getsize(tmp_path / "a.jsonl") + 10)
     me.sent("x", what="." * 10)
-    with pytest.raises(UsageError, match="expected at most"):
+    with pytest.raises(UsageError) as caught:
         me.sent("x", what="." * 11)
+    reads(str(caught.value))
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "reason"),
+    ("name", "content"),
     [
-        ("a.txt", "", "ends in .jsonl or .parquet"),
-        ("a.jsonl", '{"process":"b","index":0,"kind":"local"}\n', "rows of process 'b', not of 'a'"),
-        ("a.jsonl", "no row\n", "the last line is not a row of a trace"),
-        ("a.jsonl", "no line", "the last line is not a row of a trace, nor the beginning of one"),
-        (
-            "a.jsonl",
-            '{"process":"a","index":0,"kind":"local"}\nno line',
-            "not a row of a trace, nor the beginning of one",
-        ),
+        ("a.txt", ""),
+        ("a.jsonl", '{"process":"b","index":0,"kind":"local"}\n'),
+        ("a.jsonl", "no row\n"),
+        ("a.jsonl", "no line"),
+        ("a.jsonl", '{"process":"a","index":0,"kind":"local"}\nno line'),
     ],
 )
-def test_a_file_of_something_else_is_not_continued(tmp_path: Path, name: str, content: str, reason: str) -> None:
+def test_a_file_of_something_else_is_not_continued(tmp_path: Path, name: str, content: str, reads: Snapshots) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises((TraceError, UsageError), match=reason):
+    with pytest.raises((TraceError, UsageError)) as caught:
         Recorder(tmp_path / name)
+    reads(str(caught.value))
     assert (tmp_path / name).read_text() == content
 
 
@@ -243,11 +249,12 @@ def test_what_a_crash_leaves_of_the_last_row_is_removed(tmp_path: Path, torn: by
     assert (tmp_path / "a.jsonl").read_bytes() == whole
 
 
-def test_a_process_may_have_any_name(tmp_path: Path) -> None:
+def test_a_process_may_have_any_name(tmp_path: Path, reads: Snapshots) -> None:
     names = ["../up", ".hidden", "_low", "a b", "x" * 500, "x" * 501, "größe", "a/b"]
     with Recording(tmp_path) as recording:
         for name in names:
             recording.process(name).sent()
     assert {event.process for event in read_events([tmp_path])[0]} == set(names)
-    with pytest.raises(UsageError, match="expected a name"):
+    with pytest.raises(UsageError) as caught:
         recording.process("")
+    reads(str(caught.value))

@@ -10,6 +10,7 @@ from antecede import cli
 from antecede.samples import SAMPLES
 from antecede.trace import verify
 from antecede.trace.foreign import FORMATS, convert, recognised
+from helpers.snapshots import Snapshots
 
 _root = Path(__file__).resolve().parents[2]
 
@@ -73,12 +74,12 @@ def test_cloudevents_are_counted_when_they_are_odd(tmp_path: Path) -> None:
     assert convert([tmp_path / "batch.json"])["events"] == 2
 
 
-def test_a_file_that_differs_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_differs_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str], reads: Snapshots) -> None:
     assert cli.run(["sample", "shop", "--to", str(tmp_path)]) == 0
     assert cli.run(["sample", "shop", "--to", str(tmp_path)]) == 0
     (tmp_path / "shop.log").write_text("mine")
     assert cli.run(["sample", "zipkin", "shop", "--to", str(tmp_path)]) == 2
-    assert "exists and differs" in capsys.readouterr().err
+    reads(capsys.readouterr().err)
     assert [path.name for path in tmp_path.iterdir()] == ["shop.log"]
     assert cli.run(["sample", "tea"]) == 2
     assert cli.run(["sample", "--json"]) == 0

@@ -13,6 +13,7 @@ import pytest
 from antecede.cli import run as antecede
 from antecede.errors import UsageError
 from antecede.trace import Event, Metadata, conflicts_in, judge_significant, match, read_conflicts, write_trace
+from helpers.snapshots import Snapshots
 
 _table = {"*": [["write", "write"], ["write", "read"]]}
 
@@ -232,7 +233,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
-def test_the_report_names_the_first_late_delivery_and_its_rule(run: Callable[..., Said]) -> None:
+def test_the_report_names_the_first_late_delivery_and_its_rule(run: Callable[..., Said], reads: Snapshots) -> None:
     code, out, _ = run("verify late.jsonl --order causal,significant --json")
     assert code == 1
     report = json.loads(out)["orders"]["significant"]
@@ -252,9 +253,7 @@ def test_the_report_names_the_first_late_delivery_and_its_rule(run: Callable[...
         "unlisted": ["call"],
     }
     code, out, _ = run("verify late.jsonl --order significant")
-    assert "significant  violated: 1 late delivery" in out
-    assert "after j had delivered m2, but m1 has to come before m2" in out
-    assert "compatible with all: call" in out
+    reads(out)
 
 
 def test_causal_order_may_be_broken_where_significant_order_holds(run: Callable[..., Said]) -> None:
@@ -273,40 +272,43 @@ def test_late_deliveries_are_written(run: Callable[..., Said]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    "line",
     [
-        ("plain.jsonl", "needs a conflict table: expected one in the trace's metadata, or --conflicts"),
-        ("bare.jsonl", "significant order cannot be judged: no delivery in the trace has an instance"),
-        ("odd.jsonl", "metadata: conflicts of 'j': expected a pair of operations, not ['write']"),
-        ("plain.jsonl --conflicts torn.json", "torn.json: conflicts are not JSON"),
-        ("plain.jsonl --conflicts nowhere.json", "nowhere.json: cannot be read: No such file or directory"),
+        "plain.jsonl",
+        "bare.jsonl",
+        "odd.jsonl",
+        "plain.jsonl --conflicts torn.json",
+        "plain.jsonl --conflicts nowhere.json",
     ],
 )
-def test_what_cannot_be_judged_is_said_in_one_line(run: Callable[..., Said], line: str, said: str) -> None:
+def test_what_cannot_be_judged_is_said_in_one_line(run: Callable[..., Said], line: str, reads: Snapshots) -> None:
     code, out, err = run(f"verify --order significant {line}")
     assert (code, out) == (2, "")
-    assert said in err
+    reads(err)
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("table", [3, {"*": "write"}, {"*": [["a", "b", "c"]]}, {"*": [["a", 1]]}, [["a"]]])
-def test_a_malformed_table_is_refused(table: Any) -> None:
-    with pytest.raises(UsageError, match="conflicts"):
+def test_a_malformed_table_is_refused(table: Any, reads: Snapshots) -> None:
+    with pytest.raises(UsageError) as caught:
         conflicts_in(table, "here")
+    reads(str(caught.value))
 
 
-def test_a_table_has_its_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_has_its_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Snapshots) -> None:
     monkeypatch.setattr("antecede.limits.conflict_pairs_max", 2)
     assert conflicts_in([["a", "b"], ["b", "b"]], "here").at("anyone")["b"] == {"a", "b"}
-    with pytest.raises(UsageError, match="3 pairs: expected at most 2"):
+    with pytest.raises(UsageError) as caught:
         conflicts_in([["a", "b"]] * 3, "here")
+    reads(str(caught.value))
     file = tmp_path / "table.json"
     file.write_text('[["a", "b"]]')
     monkeypatch.setattr("antecede.limits.conflicts_bytes_max", 12)
     assert read_conflicts(file).operations() == {"a", "b"}
     monkeypatch.setattr("antecede.limits.conflicts_bytes_max", 11)
-    with pytest.raises(UsageError, match="longer than 11 bytes"):
+    with pytest.raises(UsageError) as caught:
         read_conflicts(file)
+    reads(str(caught.value))
 
 
 def passed_on() -> Rows:
@@ -322,7 +324,7 @@ def passed_on() -> Rows:
     return rows("l", "deliver", "m1", at="f:write", type="request")
 
 
-def test_a_violation_is_explained_step_by_step(run: Callable[..., Said]) -> None:
+def test_a_violation_is_explained_step_by_step(run: Callable[..., Said], reads: Snapshots) -> None:
     write_trace("passed.jsonl", passed_on().rows, Metadata(conflicts=_table))
     code, out, _ = run("explain passed.jsonl --order significant --json")
     assert code == 0
@@ -336,8 +338,7 @@ def test_a_violation_is_explained_step_by_step(run: Callable[..., Said]) -> None
         ("m4", "l", "instance"),
     ]
     code, out, _ = run("explain passed.jsonl --order significant")
-    assert "instance c, which conflicts with that one, sends m3 (index 1), k delivers it (index 0)" in out
-    assert "and only then does l deliver m1" in out
+    reads(out)
 
 
 def test_a_disagreement_is_explained_by_the_other_object(run: Callable[..., Said]) -> None:
@@ -353,13 +354,12 @@ def test_a_disagreement_is_explained_by_the_other_object(run: Callable[..., Said
     assert run("explain plain.jsonl --order significant")[0] == 2
 
 
-def test_measure_says_what_significance_spared(run: Callable[..., Said]) -> None:
+def test_measure_says_what_significance_spared(run: Callable[..., Said], reads: Snapshots) -> None:
     code, out, _ = run("measure good.jsonl --json")
     assert code == 0
     assert json.loads(out)["significance"] == {"messages": 2, "causal": 1, "significant": 0, "spared": 1}
     assert json.loads(run("measure late.jsonl --json")[1])["significance"]["spared"] == 0
-    fixed = "causal order fixes the sequence of 1 pair of deliveries; significant order fixes 0 of these pairs, "
-    assert f"{fixed}and not the other 1 (100.0%)" in run("measure good.jsonl")[1]
+    reads(run("measure good.jsonl")[1])
     assert json.loads(run("measure plain.jsonl --json")[1])["significance"] is None
     assert json.loads(run("measure plain.jsonl --json --conflicts table.json")[1])["significance"]["significant"] == 1
     assert json.loads(run("measure bare.jsonl --json")[1])["significance"] is None

@@ -6,6 +6,7 @@ import pytest
 
 from antecede.errors import TopologyError
 from antecede.topology import Domain, Topology, shown
+from helpers.snapshots import Snapshots
 
 _fig_2 = {"A": "s1 s2 s3", "B": "s4 s5", "C": "s6 s7 s8", "D": "s3 s6", "E": "s1 s4"}
 
@@ -74,19 +75,23 @@ def test_ties_go_to_what_was_named_first() -> None:
     assert topology.route("s0", "s3") == ["s0", "s1", "s3"]
 
 
-def test_no_way() -> None:
+def test_no_way(reads: Snapshots) -> None:
     topology = _topology({"A": "s0 s1", "B": "s2 s3"})
-    with pytest.raises(TopologyError, match="no route from s0 to s3"):
+    with pytest.raises(TopologyError) as caught:
         topology.route("s0", "s3")
-    with pytest.raises(TopologyError, match="unknown server s9"):
+    reads(str(caught.value))
+    with pytest.raises(TopologyError) as caught:
         topology.route("s0", "s9")
+    reads(str(caught.value))
 
 
-def test_names_are_unique() -> None:
-    with pytest.raises(TopologyError, match="same name"):
+def test_names_are_unique(reads: Snapshots) -> None:
+    with pytest.raises(TopologyError) as caught:
         Topology([Domain("A", ("s0",)), Domain("A", ("s1",))])
-    with pytest.raises(TopologyError, match="twice"):
+    reads(str(caught.value))
+    with pytest.raises(TopologyError) as caught:
         Topology([Domain("A", ("s0", "s0"))])
+    reads(str(caught.value))
 
 
 def test_trees_and_routers() -> None:

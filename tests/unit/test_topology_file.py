@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from antecede import limits
 from antecede.errors import TopologyError
 from antecede.topology import Address, AgentHome, DomainEntry, ObjectHome, natural, parse_topology
+from helpers.snapshots import Snapshots
 
 _shop = """
 [servers]
@@ -96,51 +97,43 @@ def test_epoch_differs_with_what_is_said(old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text",
     [
-        ("[servers\n", r"^t\.toml:1: bad TOML: .* column 9$"),
-        ("[servers", r"^t\.toml: bad TOML: .*end of document"),
-        ("a = " + "9" * 5_000, r"^t\.toml: bad TOML: "),
-        ("", r"^t\.toml: expected a table \[servers\]"),
-        ("servers = 3", r"^t\.toml:1: servers = 3: expected a table"),
-        ('[servers]\na = "tcp://h:1"', r"expected a table \[domains\]"),
-        ('[servers]\na = "http://h:1"\n[domains]', r'^t\.toml:2: server a = "http://h:1": expected "tcp://HOST:PORT"'),
-        ('[servers]\na = "tcp://h:0"', r"^t\.toml:2: .*1 to 65535"),
-        ('[servers]\na = "tcp://h:65536"', r"^t\.toml:2: .*1 to 65535"),
-        ("[servers]\na = 7", r"^t\.toml:2: server a = 7"),
-        ('[servers]\n"a b" = "tcp://h:1"', r'^t\.toml:2: server "a b": expected 1 to 64 letters'),
-        (
-            '[servers]\na = "tcp://h:1"\nb = "tcp://H:1"\n[domains]',
-            r"^t\.toml:3: servers a and b have the same address",
-        ),
-        (_two + "A = 3", r"^t\.toml:5: domain A = 3: expected \{ servers"),
-        (_two + "A = { servers = [] }", r"^t\.toml:5: domain A: expected servers"),
-        (_two + 'A = { servers = "a" }', r"^t\.toml:5: domain A: expected servers"),
-        (_two + 'A = { servers = ["a", "c"] }', r'^t\.toml:5: domain A names the unknown server "c"'),
-        (_two + 'A = { servers = ["a", "a"] }', r"^t\.toml:5: domain A names server a twice"),
-        (_two + 'A = { servers = ["a"], order = 3 }', r"^t\.toml:5: domain A: order = 3"),
-        (_two + 'A = { servers = ["a"], order = "a b" }', r"^t\.toml:5: domain A: order"),
-        (
-            _two + 'A = { servers = ["a"], colour = 1 }',
-            r'^t\.toml:5: unknown key "colour" in domains\.A: expected serv',
-        ),
-        (_two + '[domains.A]\nservers = ["a"]\n\ntls = 1', r'^t\.toml:8: unknown key "tls" in domains\.A'),
-        (_two + 'A = { servers = ["a"] }\n[tls]\nx = 1', r'^t\.toml:6: unknown key "tls": expected servers, domains'),
-        (_two + 'A = { servers = ["a"] }\n[application]\nm = 1', r'^t\.toml:7: unknown key "m" in application'),
-        (_two + 'A = { servers = ["a"] }\n[application]\nmodule = "a b"', r"^t\.toml:7: module"),
-        (
-            _two + 'A = { servers = ["a"] }\n[agents]\nx = { server = "z", class = "m:C" }',
-            r"^t\.toml:7: agent x: server",
-        ),
-        (_two + 'A = { servers = ["a"] }\n[agents]\nx = { server = "a", class = "C" }', r"^t\.toml:7: agent x: class"),
-        ('guarantee = "total"\n' + _two + 'A = { servers = ["a"] }', r"^t\.toml:1: guarantee .*causal, fifo, none"),
-        ("guarantee = []\n" + _two + 'A = { servers = ["a"] }', r"^t\.toml:1: guarantee"),
-        ("a = " + "[" * 20_000, r"^t\.toml: bad TOML"),
+        "[servers\n",
+        "[servers",
+        "a = " + "9" * 5_000,
+        "",
+        "servers = 3",
+        '[servers]\na = "tcp://h:1"',
+        '[servers]\na = "http://h:1"\n[domains]',
+        '[servers]\na = "tcp://h:0"',
+        '[servers]\na = "tcp://h:65536"',
+        "[servers]\na = 7",
+        '[servers]\n"a b" = "tcp://h:1"',
+        '[servers]\na = "tcp://h:1"\nb = "tcp://H:1"\n[domains]',
+        _two + "A = 3",
+        _two + "A = { servers = [] }",
+        _two + 'A = { servers = "a" }',
+        _two + 'A = { servers = ["a", "c"] }',
+        _two + 'A = { servers = ["a", "a"] }',
+        _two + 'A = { servers = ["a"], order = 3 }',
+        _two + 'A = { servers = ["a"], order = "a b" }',
+        _two + 'A = { servers = ["a"], colour = 1 }',
+        _two + '[domains.A]\nservers = ["a"]\n\ntls = 1',
+        _two + 'A = { servers = ["a"] }\n[tls]\nx = 1',
+        _two + 'A = { servers = ["a"] }\n[application]\nm = 1',
+        _two + 'A = { servers = ["a"] }\n[application]\nmodule = "a b"',
+        _two + 'A = { servers = ["a"] }\n[agents]\nx = { server = "z", class = "m:C" }',
+        _two + 'A = { servers = ["a"] }\n[agents]\nx = { server = "a", class = "C" }',
+        'guarantee = "total"\n' + _two + 'A = { servers = ["a"] }',
+        "guarantee = []\n" + _two + 'A = { servers = ["a"] }',
+        "a = " + "[" * 20_000,
     ],
 )
-def test_errors_name_the_place(text: str, expected: str) -> None:
-    with pytest.raises(TopologyError, match=expected) as caught:
+def test_errors_name_the_place(text: str, reads: Snapshots) -> None:
+    with pytest.raises(TopologyError) as caught:
         parse_topology(text, "t.toml")
+    reads(str(caught.value))
     assert "\n" not in str(caught.value)
 
 
@@ -161,15 +154,17 @@ def _many(servers: int) -> str:
     return "\n".join(["[servers]", *lines, "[domains]", 'A = { servers = ["s1"] }'])
 
 
-def test_bounds() -> None:
+def test_bounds(reads: Snapshots) -> None:
     assert len(parse_topology(_many(limits.topology_servers_max)).servers) == limits.topology_servers_max
-    with pytest.raises(TopologyError, match="4097 servers: expected at most 4096"):
+    with pytest.raises(TopologyError) as caught:
         parse_topology(_many(limits.topology_servers_max + 1))
+    reads(str(caught.value))
     rest = _two + 'A = { servers = ["a"] }\n#'
     padding = limits.topology_bytes_max - len(rest)
     assert parse_topology(rest + "x" * padding).domains
-    with pytest.raises(TopologyError, match="more than"):
+    with pytest.raises(TopologyError) as caught:
         parse_topology(rest + "x" * (padding + 1))
+    reads(str(caught.value))
 
 
 def test_numbers_in_names_count() -> None:
@@ -210,18 +205,19 @@ def test_the_epoch_of_a_file_without_objects_is_what_it_was_before_there_were_an
 
 
 @pytest.mark.parametrize(
-    ("entry", "reason"),
+    "entry",
     [
-        ('{ servers = ["a"], server = "a", class = "x:Y" }', "has keys server and servers"),
-        ('{ servers = [], class = "x:Y" }', "object till: expected servers"),
-        ('{ servers = "a", class = "x:Y" }', "object till: expected servers"),
-        ('{ servers = ["a", "a"], class = "x:Y" }', "object till names server a twice"),
-        ('{ servers = ["a", "c"], class = "x:Y" }', 'object till names the unknown server "c"'),
-        ('{ servers = ["a"], class = "x" }', 'expected "module:Class"'),
-        ('{ class = "x:Y" }', "server = null: expected a server of this file"),
+        '{ servers = ["a"], server = "a", class = "x:Y" }',
+        '{ servers = [], class = "x:Y" }',
+        '{ servers = "a", class = "x:Y" }',
+        '{ servers = ["a", "a"], class = "x:Y" }',
+        '{ servers = ["a", "c"], class = "x:Y" }',
+        '{ servers = ["a"], class = "x" }',
+        '{ class = "x:Y" }',
     ],
 )
-def test_what_is_wrong_with_an_object_is_said_with_its_line(entry: str, reason: str) -> None:
-    with pytest.raises(TopologyError, match=reason) as raised:
+def test_what_is_wrong_with_an_object_is_said_with_its_line(entry: str, reads: Snapshots) -> None:
+    with pytest.raises(TopologyError) as raised:
         parse_topology(_replicated + f"till = {entry}\n", "bank.toml")
+    reads(str(raised.value))
     assert str(raised.value).startswith("bank.toml:7: ")

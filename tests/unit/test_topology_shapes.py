@@ -21,6 +21,7 @@ from antecede.topology import (
     outline,
     parse_topology,
 )
+from helpers.snapshots import Snapshots
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -60,21 +61,22 @@ def test_tree_has_as_many_below_as_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (("ring", 4), "unknown shape"),
-        (("bus", 0), "0 servers"),
-        (("bus", limits.topology_servers_max + 1), "4097 servers"),
-        (("bus", 9, 1), "domain size 1"),
-        (("bus", 9, 3, "pruned", "a b"), "HOST:PORT"),
-        (("bus", 9, 3, "pruned", "h", 65_528), "port 65528: expected 1 to 65527"),
-        (("bus", 9, 3, "pruned", "h", 1, 1), "only a tree has branches"),
-        (("tree", 9, 3, "pruned", "h", 1, 3), "3 branches"),
+        ("ring", 4),
+        ("bus", 0),
+        ("bus", limits.topology_servers_max + 1),
+        ("bus", 9, 1),
+        ("bus", 9, 3, "pruned", "a b"),
+        ("bus", 9, 3, "pruned", "h", 65_528),
+        ("bus", 9, 3, "pruned", "h", 1, 1),
+        ("tree", 9, 3, "pruned", "h", 1, 3),
     ],
 )
-def test_what_cannot_be_made(arguments: tuple[object, ...], said: str) -> None:
-    with pytest.raises(TopologyError, match=said):
+def test_what_cannot_be_made(arguments: tuple[object, ...], reads: Snapshots) -> None:
+    with pytest.raises(TopologyError) as caught:
         make(*arguments)  # type: ignore[arg-type]
+    reads(str(caught.value))
 
 
 def test_bound_of_servers_and_ports() -> None:
@@ -109,13 +111,15 @@ def test_costs_equal_those_of_walking_every_pair() -> None:
         assert all(costs_from(topology, source)[target] == cost for source, target, cost, _ in walked)
 
 
-def test_costs_need_a_way() -> None:
+def test_costs_need_a_way(reads: Snapshots) -> None:
     topology = Topology([Domain("A", ("a", "b")), Domain("B", ("c", "d"))])
     assert costs_from(topology, "a") == {"a": 0.0, "b": 4.0}
-    with pytest.raises(TopologyError, match="no route from a to c"):
+    with pytest.raises(TopologyError) as caught:
         topology.route("a", "c")
-    with pytest.raises(TopologyError, match="unknown server x"):
+    reads(str(caught.value))
+    with pytest.raises(TopologyError) as caught:
         topology.route("x", "a")
+    reads(str(caught.value))
 
 
 def test_outline_hangs_up_the_centre() -> None:
@@ -180,7 +184,8 @@ def test_picture_has_every_server_in_each_of_its_domains_and_nothing_overlaps(
     assert all(f"{name}" in said for name in file.servers)
 
 
-def test_picture_of_too_many_is_refused() -> None:
+def test_picture_of_too_many_is_refused(reads: Snapshots) -> None:
     assert draw(make("bus", limits.topology_drawn_servers_max)).startswith("<svg")
-    with pytest.raises(TopologyError, match="at most 1024"):
+    with pytest.raises(TopologyError) as caught:
         draw(make("bus", limits.topology_drawn_servers_max + 1))
+    reads(str(caught.value))

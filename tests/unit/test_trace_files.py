@@ -12,6 +12,7 @@ import pytest
 from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace import Event, Fault, Metadata, TraceWriter, files, load, read_events, write_trace
+from helpers.snapshots import Snapshots
 
 _events = [
     Event("a", 0, "send", "m", ("b", "c"), time=5, clock={"z": 1, "a": 1}, extra={"z": 1, "b": [{"y": 1, "x": None}]}),
@@ -64,11 +65,13 @@ def test_a_trace_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_ending_decides(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"must end in \.jsonl"):
+def test_the_ending_decides(tmp_path: Path, reads: Snapshots) -> None:
+    with pytest.raises(UsageError) as caught:
         TraceWriter(tmp_path / "t.txt")
-    with pytest.raises(TraceError, match="cannot be written"):
+    reads(str(caught.value))
+    with pytest.raises(TraceError) as caught:
         TraceWriter(tmp_path / "no" / "t.jsonl")
+    reads(str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,9 @@ def _write(path: Path, *events: Event) -> None:
     write_trace(path, events)
 
 
-def test_directories_patterns_and_files_named_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_patterns_and_files_named_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Snapshots
+) -> None:
     for i, name in enumerate(["x/b.jsonl", "x/a.jsonl.gz", "x/deep/c.jsonl", "x/.hidden.jsonl", "x/_tmp/d.jsonl"]):
         _write(tmp_path / name, Event("p", i, "local"))
     (tmp_path / "x" / "notes.txt").write_text("no trace")
@@ -146,12 +151,14 @@ def test_directories_patterns_and_files_named_twice(tmp_path: Path, monkeypatch:
     assert indices("x/*.jsonl") == [0]
     assert indices("x/b.jsonl", str(tmp_path / "x"), "x/b.jsonl") == [0, 1, 2]
     assert read_events(["x"])[1] == [Metadata(order="fifo")]
-    for wrong, said in [("no", "no such file"), ("no*", "no file matches"), ("a\0b", "is not a path")]:
-        with pytest.raises(TraceError, match=said):
+    for wrong in ("no", "no*", "a\0b"):
+        with pytest.raises(TraceError) as caught:
             read_events([wrong])
+        reads(str(caught.value))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(TraceError, match="no trace in this directory"):
+    with pytest.raises(TraceError) as caught:
         read_events(["empty"])
+    reads(str(caught.value))
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +191,7 @@ def test_parquet_is_as_strict(tmp_path: Path) -> None:
     assert load([tmp_path / "t.parquet"]).reasons == {"unreadable_line": 1}
 
 
-def test_columns_that_nobody_looks_at_cost_no_row(tmp_path: Path) -> None:
+def test_columns_that_nobody_looks_at_cost_no_row(tmp_path: Path, reads: Snapshots) -> None:
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
@@ -193,16 +200,18 @@ def test_columns_that_nobody_looks_at_cost_no_row(tmp_path: Path) -> None:
     assert load([tmp_path / "t.parquet"]).events == [Event("a", 0, "local")]
     twice = pa.Table.from_arrays([pa.array(["a"]), pa.array([0]), pa.array([1])], ["process", "index", "index"])
     pq.write_table(twice, tmp_path / "t.parquet")
-    with pytest.raises(TraceError, match="column index is given twice"):
+    with pytest.raises(TraceError) as caught:
         load([tmp_path / "t.parquet"])
+    reads(str(caught.value))
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" * 10, b"no parquet at all"])
-def test_files_that_are_no_parquet(tmp_path: Path, data: bytes) -> None:
+def test_files_that_are_no_parquet(tmp_path: Path, data: bytes, reads: Snapshots) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "t.parquet").write_bytes(data)
-    with pytest.raises(TraceError, match=r"t\.parquet: not a readable Parquet file"):
+    with pytest.raises(TraceError) as caught:
         load([tmp_path / "t.parquet"])
+    reads(str(caught.value))
 
 
 def test_folded_columns_are_read_alike_column_by_column_and_row_by_row(tmp_path: Path) -> None:
@@ -214,23 +223,27 @@ def test_folded_columns_are_read_alike_column_by_column_and_row_by_row(tmp_path:
         assert load([tmp_path / "t.parquet"]).events == load([tmp_path / "t.parquet"], keep_raw=True).events
 
 
-def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_pyarrow_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: Snapshots
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     for act in (lambda: load([tmp_path / "t.parquet"]), lambda: TraceWriter(tmp_path / "u.parquet")):
-        with pytest.raises(TraceError, match=r"install antecede\[spark\]"):
+        with pytest.raises(TraceError) as caught:
             act()
+        reads(str(caught.value))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.parquet"]
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_a_newer_schema_is_refused(tmp_path: Path, beside: bool) -> None:
+def test_a_newer_schema_is_refused(tmp_path: Path, beside: bool, reads: Snapshots) -> None:
     _write(tmp_path / "t.jsonl", Event("a", 0, "local"))
     name = "t.jsonl.meta.json" if beside else "antecede.json"
     (tmp_path / name).write_text(json.dumps({"schema": 2}))
-    with pytest.raises(TraceError, match=f"{name}: trace schema 2 is newer"):
+    with pytest.raises(TraceError) as caught:
         load([tmp_path])
+    reads(str(caught.value))
 
 
 _values = (

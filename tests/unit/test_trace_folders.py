@@ -10,6 +10,7 @@ from antecede import cli
 from antecede.errors import TraceError
 from antecede.trace import trace_files
 from antecede.trace.foreign import files_of
+from helpers.snapshots import Snapshots
 
 _send = {"process": "a", "index": 0, "kind": "send", "message": "m", "to": ["b"]}
 _deliver = {"process": "b", "index": 0, "kind": "deliver", "message": "m"}
@@ -51,16 +52,20 @@ def test_spark_reads_the_same_files(linked: Path) -> None:
     assert sorted(map(os.path.basename, plan([f"file://{linked}"]).files)) == ["a.jsonl", "b.jsonl"]
 
 
-def test_a_link_that_leads_nowhere_is_refused_by_name(linked: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_that_leads_nowhere_is_refused_by_name(
+    linked: Path, capsys: pytest.CaptureFixture[str], reads: Snapshots
+) -> None:
     (linked / "node3").symlink_to(linked / "gone")
     for command in (["verify", str(linked)], ["verify", str(linked), "--dry-run"], ["import", str(linked)]):
         assert cli.run(command) == 2
-        assert "node3: cannot be read: this symbolic link leads nowhere" in capsys.readouterr().err
-    with pytest.raises(TraceError, match="node3"):
+        reads(capsys.readouterr().err)
+    with pytest.raises(TraceError) as caught:
         trace_files([linked])
+    reads(str(caught.value))
 
 
-def test_a_link_to_itself_is_refused_by_name(linked: Path) -> None:
+def test_a_link_to_itself_is_refused_by_name(linked: Path, reads: Snapshots) -> None:
     (linked / "self").symlink_to(linked / "self")
-    with pytest.raises(TraceError, match="self: cannot be read"):
+    with pytest.raises(TraceError) as caught:
         trace_files([linked])
+    reads(str(caught.value))

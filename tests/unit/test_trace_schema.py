@@ -6,6 +6,7 @@ import pytest
 
 from antecede.errors import TraceError
 from antecede.trace import NEEDED, Event, Fault, Mended, Metadata, Nulled, event_of, metadata_bytes, metadata_of
+from helpers.snapshots import Snapshots
 
 _good: dict[str, Any] = {"process": "a", "index": 0, "kind": "send", "message": "m", "to": ["b"]}
 
@@ -144,18 +145,19 @@ def test_metadata_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text",
     [
-        (b'{"schema": 2}', "here: trace schema 2 is newer than 1"),
-        (b'{"schema": "1"}', "here: metadata: schema must be a whole number"),
-        (b'{"schema": true}', "here: metadata: schema must be a whole number"),
-        (b'{"schema": 0}', "here: metadata: schema must be a whole number"),
-        (b"[]", "here: metadata must be a JSON object"),
-        (b"{", "here: metadata is not JSON"),
-        (b"\xff", "here: metadata is not JSON"),
-        (b"[" * 100_000, "here: metadata is not JSON"),
+        b'{"schema": 2}',
+        b'{"schema": "1"}',
+        b'{"schema": true}',
+        b'{"schema": 0}',
+        b"[]",
+        b"{",
+        b"\xff",
+        b"[" * 100_000,
     ],
 )
-def test_metadata_that_cannot_be_used(text: bytes, said: str) -> None:
-    with pytest.raises(TraceError, match=said):
+def test_metadata_that_cannot_be_used(text: bytes, reads: Snapshots) -> None:
+    with pytest.raises(TraceError) as caught:
         metadata_of(text, "here")
+    reads(str(caught.value))
