@@ -5,6 +5,7 @@ Every run with us is recorded, and ``antecede verify`` judges the recording; it 
 
 import asyncio
 import itertools
+import json
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ import pytest
 
 from antecede.cli import run as run_command
 from antecede.record import Recorder
-from helpers.brokers import Broker
+from helpers.brokers import Broker, missing
 from lanes.services import Service
 
 pytest.importorskip("faststream")
@@ -129,7 +130,7 @@ def test_what_failed_comes_again_before_its_successors(broker: Broker, tmp_path:
             service = run.service("service")
 
             async def handle(message: int) -> None:
-                await asyncio.sleep(0.003)
+                await asyncio.sleep(0.02)
                 if message in (1, 5) and message not in failed:
                     failed.add(message)
                     raise ValueError(message)
@@ -158,7 +159,7 @@ def test_messages_with_the_same_key_are_in_sequence(broker: Broker, tmp_path: Pa
     got: dict[str, list[int]] = {}
     overlaps: Counter[str] = Counter()
     running: set[str] = set()
-    count, keys = 200, 5
+    count, keys = 120, 5
     chance = random.Random(7)
 
     async def main() -> None:
@@ -170,7 +171,7 @@ def test_messages_with_the_same_key_are_in_sequence(broker: Broker, tmp_path: Pa
                 key = str(message % keys)
                 overlaps[key] += key in running
                 running.add(key)
-                await asyncio.sleep(chance.uniform(0.001, 0.01))
+                await asyncio.sleep(chance.uniform(0.001, 0.08))
                 running.discard(key)
                 got.setdefault(key, []).append(message)
 
@@ -187,3 +188,14 @@ def test_messages_with_the_same_key_are_in_sequence(broker: Broker, tmp_path: Pa
         assert (wrong, sum(overlaps.values())) == (0, 0)
     else:
         assert wrong > 0
+
+
+@pytest.mark.parametrize("on", ["nats", "redis", "simulated"])
+def test_the_demonstration_shows_the_anomaly_and_its_absence(on: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if on != "simulated" and (reason := missing(on)):
+        pytest.skip(reason)
+    assert run_command(["lanes", "demo", "--on", on, "--count", "60", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["with"] == {"early": 0, "late": 0}
+    assert shown["without"]["early"] > 0
+    assert shown["without"]["late"] > 0

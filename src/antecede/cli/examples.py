@@ -2,7 +2,7 @@
 example."""
 
 PANELS = {
-    "First steps": ("demo", "chat", "report", "version", "help"),
+    "First steps": ("demo", "chat", "report", "lanes", "version", "help"),
     "Judge a trace": ("verify", "explain", "measure", "races", "plan", "import", "export", "sample"),
     "Compare protocols": ("play", "simulate", "explore", "orders", "sweep"),
     "Run servers": (
@@ -71,6 +71,7 @@ EXAMPLES = {
         "antecede inspect data/s1 --records --first 20",
         "antecede inspect backups/monday --verify",
     ],
+    "lanes demo": ["antecede lanes demo", "antecede lanes demo --on redis"],
     "measure": ["antecede measure run.jsonl", "antecede measure data --tables figures"],
     "objects call": ["antecede objects call examples/bank.toml anna deposit 10"],
     "objects conflicts": ["antecede objects conflicts examples/bank.py"],

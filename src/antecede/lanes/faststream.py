@@ -162,7 +162,8 @@ class _Middleware(BaseMiddleware[Any, Any]):
         if delivery.missing:
             if door.order.overdue == "dead-letter":
                 raise RejectMessage
-            self.context.set_local("missing", delivery.missing)
+            with self.context.scope("missing", delivery.missing):
+                return await call_next(msg)
         return await call_next(msg)
 
     async def __aexit__(
@@ -356,6 +357,7 @@ class _Redis(_Door):
             arrival,
             identity(message.headers, arrival),
             ack=message.ack,
+            give_back=lambda: self._redis.again(arrival, entry, raw["data"]),
             alive=lambda: self._redis.keep(stream.name, stream.group, stream.consumer, entry),
         )
 

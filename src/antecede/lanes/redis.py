@@ -19,7 +19,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from antecede.lanes.box import Arrival
+from antecede.lanes.box import Arrival, Verdict
 from antecede.lanes.drive import Delivery, Facts, Opening, Order, identity
 from antecede.lanes.frontier import HEADER, Key, Stamp
 
@@ -80,8 +80,9 @@ class RedisStreams:
 
     async def facts(self, reader: str, position: int) -> Facts:
         stream, group = self._parts(reader)
+        top = self._top.get(reader, 0)
         end, last, pending, idle = await self._state(stream, group)
-        if last < self._top.get(reader, 0):
+        if last < top:
             return Facts(0, back=True)
         if pending is not None:
             if idle > self.claim_seconds and reader in self.claims:
@@ -134,6 +135,11 @@ class RedisStreams:
         again = position <= self._top.get(reader, 0)
         self._top[reader] = max(position, self._top.get(reader, 0))
         return Arrival(reader, position, stamp.causes, stamp.track, again)
+
+    async def again(self, arrival: Arrival, entry: bytes, fields: dict[bytes, bytes]) -> None:
+        """What the box returns comes again at once. What failed stays pending, and is claimed later."""
+        if arrival.verdict is Verdict.RETURN:
+            await self.claims[arrival.reader][1](entry, fields)
 
     async def keep(self, stream: str, group: str, consumer: str, entry: bytes | str) -> None:
         """Nobody else may claim this entry for now: it waits here."""
@@ -239,6 +245,7 @@ class RedisStreams:
             arrival,
             identity(named, arrival),
             ack=lambda: self.client.xack(stream, group, entry),
+            give_back=lambda: self.again(arrival, entry, fields),
             alive=lambda: self.keep(stream, group, consumer, entry),
         )
         try:
