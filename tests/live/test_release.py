@@ -70,6 +70,18 @@ def test_the_wheel_runs_and_has_what_users_need(archives: tuple[Path, Path], tmp
     )  # fmt: skip
     assert str(tmp_path / "here") in done.stdout
     assert f"antecede {__version__}" in done.stdout
+    # The examples are data of the wheel; their commands work without a clone.
+    for command in ("chat --json", "demo --no-spark --json", "sample chat", "topology check chat/chat.toml"):
+        done = subprocess.run(
+            [sys.executable, "-m", "antecede", *command.split()], cwd=tmp_path, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "here")}, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+    alias = subprocess.run(
+        [sys.executable, "-m", "antecede", "bench", "hop"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "here")}, check=False,
+    )  # fmt: skip
+    assert (alias.returncode, alias.stderr.count("\n")) == (2, 1)
     with tarfile.open(archives[1]) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "CITATION.cff", "docs/guide/agents.md", "src/antecede/cli/verify.py"} <= files
