@@ -32,7 +32,7 @@ from antecede import ServerRuntime
 from antecede.errors import AntecedeError
 from antecede.orders import parse
 
-NAMES = ("channel", "objects", "verify", "store", "restart", "change", "hop", "paper000", "simulate")
+NAMES = ("channel", "objects", "verify", "store", "restart", "change", "hop", "paper000", "simulate", "lanes")
 root = str(Path(__file__).resolve().parents[1])
 own_source = str(Path(antecede.__file__).resolve().parents[1])
 
