@@ -336,7 +336,7 @@ class Link:
 
     def ack(self) -> Ack | None:
         """Return the next acknowledgement; None if there is nothing to acknowledge. The acknowledgement must not leave
-        before the accepted frames are durable. In a server, :mod:`antecede.server.driver.gate` ensures this."""
+        before the accepted frames are durable. In a server, :mod:`antecede.server.driver` ensures this."""
         if not self.ack_due:
             return None
         self.ack_due = False

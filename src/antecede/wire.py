@@ -248,7 +248,7 @@ class Proof(Part, frozen=True, array_like=True, gc=False, tag=19):
 
 class Lesson(Part, frozen=True, array_like=True, gc=False, tag=20):
     """The present topology, for a server that has missed changes of the topology. See
-    :mod:`antecede.server.peering.learning`."""
+    :mod:`antecede.server.learning`."""
 
     content: Annotated[bytes, Meta(max_length=limits.lesson_bytes_max)]
 

@@ -58,8 +58,7 @@ from antecede.live.server import ServerRuntime
 from antecede.live.tcp import TcpConnection
 from antecede.server import AgentServer, FromPeer
 from antecede.server.items import Published
-from antecede.server.peering.agreement import link_hellos
-from antecede.server.peering.inquiries import CODE
+from antecede.server.peering import CODE, link_hellos
 from antecede.server.projection import project
 from antecede.topology import parse_topology
 from antecede.wire import Part, PeerFrames, frame

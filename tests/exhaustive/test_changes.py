@@ -15,7 +15,7 @@ import pytest
 
 from antecede.channel import Channel
 from antecede.engine import Context
-from antecede.server.change.requests import Command
+from antecede.server.change import Command
 from antecede.simulator.servers.changes import ChangingServer, ChangingWorld
 from antecede.simulator.servers.network import NONE
 from antecede.simulator.servers.workload import Work, Worker

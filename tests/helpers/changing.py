@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from antecede.server import AgentServer, peering
-from antecede.server.peering.agreement import refusal_of
-from antecede.server.peering.lessons import Lessons
+from antecede.server.peering import Lessons, refusal_of
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.changes import FAULTS, ChangingWorld
 from antecede.simulator.servers.network import Faults

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.server.change import changing, participation
+from antecede.server import change, participation
 from antecede.server.items import Committed, Learned
 from antecede.server.organisation import Organisation
-from antecede.server.peering.lessons import Lessons
+from antecede.server.peering import Lessons
 from antecede.simulator.servers.changes import FAULTS, ChangingWorld, journey
 from antecede.simulator.servers.network import Faults
 from antecede.topology import change as topology_change
@@ -54,7 +54,7 @@ def test_a_staged_change_that_is_decided_by_its_number(monkeypatch: Patch) -> No
         return any(view.change >= number for view in views)
 
     monkeypatch.setattr(participation, "item_of", item_of)
-    monkeypatch.setattr(changing, "_made", made)
+    monkeypatch.setattr(change, "_made", made)
     _caught(kill=0.05, publishes=20, fixed=_alternating, faults=msgspec.structs.replace(FAULTS, seconds=20.0))
 
 

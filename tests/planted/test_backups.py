@@ -12,7 +12,7 @@ import pytest
 from antecede.link import Frame, Hello, SavedLink
 from antecede.server import FromPeer
 from antecede.server.items import Restored
-from antecede.server.operations.cutting import Cutting
+from antecede.server.operator import Cutting
 from antecede.server.peering import Peering
 from antecede.server.snapshots import decode_state, encode_state
 from antecede.simulator.servers import ServerWorld, backups

@@ -7,8 +7,7 @@ import pytest
 
 from antecede.channel.routes import Addresses
 from antecede.engine import Belongings, Engine
-from antecede.server import AgentServer, organisation
-from antecede.server.change import changing
+from antecede.server import AgentServer, change, organisation
 from antecede.server.items import Abandoned
 from antecede.simulator.servers.changes import FAULTS
 from antecede.simulator.servers.workload import Poisoned
@@ -73,8 +72,8 @@ def test_a_commit_before_all_servers_have_staged(monkeypatch: Patch) -> None:
             given = given[:-1]
         return (yield from real(given))
 
-    real = changing.all_of
-    monkeypatch.setattr(changing, "all_of", all_)
+    real = change.all_of
+    monkeypatch.setattr(change, "all_of", all_)
     caught([FLAT, BUS])
 
 

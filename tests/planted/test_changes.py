@@ -11,13 +11,13 @@ import pytest
 
 from antecede.channel import Channel, Pausing
 from antecede.engine import Belongings, Engine
-from antecede.server import organisation
-from antecede.server.change import changing, participation
-from antecede.server.change.participation import Participant
-from antecede.server.change.requests import Command
+from antecede.server import change as changing
+from antecede.server import organisation, participation
+from antecede.server.change import Command
 from antecede.server.clock import Timers
 from antecede.server.items import Committed
 from antecede.server.organisation import Organisation
+from antecede.server.participation import Participant
 from antecede.server.projection import Projection
 from antecede.simulator.servers.changes import ChangingWorld
 from antecede.topology import change as topology_change

@@ -3,10 +3,9 @@
 
 import pytest
 
-from antecede.server.change import changing
-from antecede.server.change.deciding import Deciding
-from antecede.server.peering import Peering
-from antecede.server.peering.lessons import Lessons
+from antecede.server import change
+from antecede.server.participation import Deciding
+from antecede.server.peering import Lessons, Peering
 from antecede.simulator.servers.changes import ChangingServer, ChangingWorld
 from helpers.changing import BUS, FLAT, MOVED, ONE_MORE, caught
 
@@ -27,7 +26,7 @@ def test_a_staged_change_that_is_never_asked_about(monkeypatch: Patch) -> None:
     """A server that was down at the commit goes on with the old topology."""
     monkeypatch.setattr(Deciding, "receive_hello", lambda self, hello: False)
     monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
-    monkeypatch.setattr(changing, "_finish", lambda views, request: iter(()))
+    monkeypatch.setattr(change, "_finish", lambda views, request: iter(()))
     caught([FLAT, BUS, FLAT], kill=0.3)
 
 

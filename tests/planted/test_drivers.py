@@ -13,15 +13,12 @@ import pytest
 
 from antecede import limits
 from antecede.engine import React, Reaction
-from antecede.server.client import ClientLine
-from antecede.server.client.publishing import Numbering, Publishing, Ticket
-from antecede.server.driver import Driver, batches
-from antecede.server.driver.acknowledgements import Acknowledgements
-from antecede.server.driver.retries import Retries
-from antecede.server.driver.turns import Commit
+from antecede.server import driver
+from antecede.server.client import ClientLine, Numbering, Publishing, Ticket
+from antecede.server.core import Shutdown
+from antecede.server.driver import Acknowledgements, Commit, Driver, Retries
 from antecede.server.peering import Peering
 from antecede.server.sessions import Sessions
-from antecede.server.shutdown import Shutdown
 from antecede.simulator.servers.network import Faults
 from helpers.planted import caught
 from helpers.windows import small_window
@@ -200,7 +197,7 @@ def test_numbers_that_a_refusal_does_not_give_back(monkeypatch: Patch) -> None:
 def test_a_batch_of_which_the_server_has_a_part(monkeypatch: Patch) -> None:
     """What the server has of it is sent again, under the numbers of the rest."""
     monkeypatch.setattr(limits, "step_letters_max", 1)
-    monkeypatch.setattr(batches, "_copy_bytes", limits.step_bytes_max)
+    monkeypatch.setattr(driver, "_copy_bytes", limits.step_bytes_max)
     monkeypatch.setattr(Ticket, "drop", lambda self, count: setattr(self, "number", self.number + count))
     caught(300, faults=_clients)
 

@@ -15,19 +15,15 @@ from antecede.channel.letters import Letter
 from antecede.engine import Engine, Following, Page, Quotas, Range, Reaction, SavedFollowing
 from antecede.link import Link
 from antecede.orders.pruned import Pruned
-from antecede.server import AgentServer, client, entry, peering, requests
-from antecede.server.client.inbox import Inbox
-from antecede.server.client.publishing import Numbering
-from antecede.server.client.questions import Questions
+from antecede.server import AgentServer, client, entry, operations, peering, requests
+from antecede.server.client import Inbox, Numbering, Questions
 from antecede.server.connections import Connection
 from antecede.server.inputs import Look, ReplayMany
 from antecede.server.items import Forgot, Reacted
-from antecede.server.operations import Operations, dead_letters
-from antecede.server.operations.dead_letters import DeadLetters
+from antecede.server.operations import DeadLetters, Operations
 from antecede.server.peering import Peering
 from antecede.server.requests import REQUESTS
-from antecede.server.sessions import Sessions
-from antecede.server.sessions.unreported import Unreported
+from antecede.server.sessions import Sessions, Unreported
 from antecede.server.upkeep import Upkeep
 from antecede.simulator.servers.network import Faults
 from antecede.topology import Quota
@@ -134,8 +130,8 @@ def test_a_page_that_leaves_out_its_last_letter(monkeypatch: Patch) -> None:
             page.letters.pop()
         return page
 
-    real = dead_letters.page_of
-    monkeypatch.setattr(dead_letters, "page_of", page_of)
+    real = operations.page_of
+    monkeypatch.setattr(operations, "page_of", page_of)
     caught(300, "but is still there", faults=_many_operators)
 
 
@@ -154,8 +150,8 @@ def test_letters_that_die_again_and_again_for_one_command(monkeypatch: Patch) ->
     def page_of(dead: Any, choice: Any, within: Range, size: Any) -> Page:
         return real(dead, choice, Range(within.after, 0, within.letters_max), size)
 
-    real = dead_letters.page_of
-    monkeypatch.setattr(dead_letters, "page_of", page_of)
+    real = operations.page_of
+    monkeypatch.setattr(operations, "page_of", page_of)
     caught(300, "went beyond the letters that were meant", faults=_many_operators)
 
 

@@ -9,7 +9,7 @@ from antecede.access.proof import Answering, Keyring, signed
 from antecede.channel.routes import Senders
 from antecede.server.admission import Admission
 from antecede.server.entry import Entry, Incoming
-from antecede.server.sessions.rights import Rights
+from antecede.server.sessions import Rights
 from antecede.simulator.servers.intruders import Intruded
 from helpers.planted import caught
 

@@ -19,8 +19,7 @@ from antecede.link import Ack, Arrival, Frame, Link
 from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.clock import Timers
-from antecede.server.driver import Driver
-from antecede.server.driver.gate import Gate
+from antecede.server.driver import Driver, Gate
 from antecede.server.items import Published, Reacted
 from antecede.server.peering import Peering
 from antecede.simulator.servers import ServerWorld, schedules

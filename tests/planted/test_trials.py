@@ -22,7 +22,7 @@ Segments.sync = lambda self: None
 """
 _too_early = """
 import time
-from antecede.server.driver.gate import Gate
+from antecede.server.driver import Gate
 from antecede.store.log import LogStore
 Gate.put = lambda self, outgoing, replies: self._waiting.append((0, outgoing, replies, None))
 write = LogStore._write

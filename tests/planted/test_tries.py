@@ -14,8 +14,7 @@ import pytest
 
 from antecede import limits
 from antecede.engine import Context, Outcome, React, Tries
-from antecede.server.driver import Driver
-from antecede.server.driver.retries import Retries
+from antecede.server.driver import Driver, Retries
 from antecede.server.progress import Interrupted, Progress
 from antecede.simulator.servers import server
 from antecede.simulator.servers.workload import Poisoned

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from antecede.server import AgentServer
-from antecede.server.client.publishing import Numbering
+from antecede.server.client import Numbering
 from antecede.server.projection import Projection, project
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.__main__ import main

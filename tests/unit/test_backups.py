@@ -37,7 +37,7 @@ from antecede.errors import MissingError, OverloadError, StoreError, StoreLocked
 from antecede.live import ServerRuntime
 from antecede.live.application import plan_of
 from antecede.recording.segments import gathered
-from antecede.server.operations.cutting import Cutting
+from antecede.server.operator import Cutting
 from antecede.topology import TopologyFile
 from antecede.trace import judge, read_events
 from helpers.identities import public_key

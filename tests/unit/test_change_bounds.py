@@ -9,9 +9,9 @@ import pytest
 from antecede import limits
 from antecede.errors import TopologyError, UsageError
 from antecede.server import AgentServer
-from antecede.server.change.participation import Participant
-from antecede.server.change.requests import read_attempt, read_number, read_stage, read_view
-from antecede.server.peering.learning import item_of, read_lesson
+from antecede.server.change import read_attempt, read_number, read_stage, read_view
+from antecede.server.learning import item_of, read_lesson
+from antecede.server.participation import Participant
 from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import MILD

@@ -21,8 +21,7 @@ from antecede.live.application import plan_of
 from antecede.live.directories import change_directories, differing
 from antecede.recording.segments import gathered
 from antecede.server import AgentServer
-from antecede.server.change.changing import Outcome
-from antecede.server.change.surveying import ChangeRequest
+from antecede.server.change import ChangeRequest, Outcome
 from antecede.server.items import Published, Reacted, Staged, decode_record
 from antecede.server.recovery import replay
 from antecede.store import Files, LogStore, open_store

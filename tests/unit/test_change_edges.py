@@ -16,13 +16,11 @@ from antecede.live.client.operator import RunningServers
 from antecede.live.isolation import Setup, _host_of
 from antecede.live.server import LiveChanges, ServerRuntime
 from antecede.server import AgentServer, Input, Refused
-from antecede.server.change.changing import BusyServerError, Outcome, carry_out
-from antecede.server.change.participation import Participant
-from antecede.server.change.requests import Command
-from antecede.server.change.surveying import ChangeRequest, Wait
+from antecede.server.change import BusyServerError, ChangeRequest, Command, Outcome, Wait, carry_out
 from antecede.server.inputs import OPERATOR, Look, OnBehalf, Replay
 from antecede.server.items import Abandoned, Committed, Forgot, Paused, Published, Reacted, Staged
-from antecede.server.operations.dead_letters import DeadLetters
+from antecede.server.operations import DeadLetters
+from antecede.server.participation import Participant
 from antecede.server.recovery import recover
 from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology

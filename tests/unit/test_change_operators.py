@@ -14,10 +14,8 @@ from antecede.cli import run
 from antecede.errors import UsageError
 from antecede.live.client.operator import RunningServers
 from antecede.server import AgentServer
-from antecede.server.change.changing import Outcome, Steps, carry_out, end_change
-from antecede.server.change.participation import Participant
-from antecede.server.change.requests import Command
-from antecede.server.change.surveying import ChangeRequest, Wait
+from antecede.server.change import ChangeRequest, Command, Outcome, Steps, Wait, carry_out, end_change
+from antecede.server.participation import Participant
 from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology

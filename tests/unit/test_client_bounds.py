@@ -15,7 +15,7 @@ from antecede.errors import UsageError
 from antecede.live import ServerRuntime
 from antecede.live.server import LocalSession
 from antecede.server import Input
-from antecede.server.driver.batches import take_inputs
+from antecede.server.driver import take_inputs
 from antecede.server.items import PublishedMany
 from antecede.topology import parse_topology
 

@@ -2,7 +2,7 @@
 
 from antecede import limits
 from antecede.channel.letters import Letter
-from antecede.server.client.inbox import Inbox
+from antecede.server.client import Inbox
 
 
 class _World:

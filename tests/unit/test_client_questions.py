@@ -5,8 +5,7 @@ import msgspec
 from antecede.channel.letters import Letter
 from antecede.engine import Unanswered, name_of
 from antecede.errors import ClosedError, OverloadError, UnansweredError
-from antecede.server.client.publishing import Numbering, Ticket
-from antecede.server.client.questions import Questions
+from antecede.server.client import Numbering, Questions, Ticket
 
 
 class _World:

@@ -12,7 +12,7 @@ from antecede.errors import MissingError, OverloadError, UsageError
 from antecede.orders import parse
 from antecede.server import AgentServer, Plan
 from antecede.server.items import Buried, BuriedMany, Reacted, decode_record
-from antecede.server.operations.dead_letters import DeadLetters
+from antecede.server.operations import DeadLetters
 from antecede.topology import Domain, Topology
 
 

@@ -6,10 +6,7 @@ from antecede.channel import Outgoing
 from antecede.link import Ack, Frame
 from antecede.live.application import plan_of
 from antecede.server import AgentServer
-from antecede.server.driver import Driver
-from antecede.server.driver.delayed import DelayedOutput
-from antecede.server.driver.gate import Gate
-from antecede.server.driver.turns import Commit
+from antecede.server.driver import Commit, DelayedOutput, Driver, Gate
 from antecede.server.inputs import Accepted, Refused
 from antecede.server.items import Left, Published
 from antecede.topology import parse_topology

@@ -21,7 +21,7 @@ from antecede.orders import parse
 from antecede.server import Accepted, AgentServer, Denied, Plan, Refused
 from antecede.server.admission import Admission
 from antecede.server.items import Published
-from antecede.server.sessions.rights import Rights, with_forbidden
+from antecede.server.sessions import Rights, with_forbidden
 from antecede.topology import Domain, Topology
 from helpers.identities import public_key
 

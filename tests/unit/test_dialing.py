@@ -17,11 +17,7 @@ from antecede.server import AgentServer
 from antecede.server.admission import Admission, Guard
 from antecede.server.connections import Backoff, is_last_try, pause_after
 from antecede.server.entry import Entry
-from antecede.server.peering import Peering
-from antecede.server.peering.agreement import CHANGING
-from antecede.server.peering.inquiries import CODE
-from antecede.server.peering.peer import Peer
-from antecede.server.peering.peer_ends import Dialed, Inquiry
+from antecede.server.peering import CHANGING, CODE, Dialed, Inquiry, Peer, Peering
 from antecede.topology import parse_topology
 
 _file = parse_topology(

@@ -120,7 +120,7 @@ def test_a_batch_that_was_forgotten_while_it_waited_for_the_disk_does_not_run() 
     driver.feed(_published(1, "a"))
     turn = driver.turn(2.0, 2_000)
     assert (turn.reactions, len(turn.records)) == ([], 1), "the batch waits for its record"
-    # As server/change/reorganising.py does it.
+    # As server/participation.py does it.
     driver.retries.forget({"a"})
     driver.machine.engine.abandon("a")
     driver.retries.keyed.add("a")

@@ -10,7 +10,7 @@ from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
 from antecede.server.inputs import Look, Replay
 from antecede.server.items import Buried, Published, Reacted, Tried
-from antecede.server.operations.dead_letters import DeadLetters
+from antecede.server.operations import DeadLetters
 from antecede.server.recovery import resume
 from antecede.topology import Domain, Mailboxes, Quota, Topology
 

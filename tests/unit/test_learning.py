@@ -7,20 +7,10 @@ import pytest
 
 from antecede import limits, wire
 from antecede.errors import TopologyError
-from antecede.server import AgentServer
-from antecede.server.change.participation import Participant
+from antecede.server import AgentServer, learning
 from antecede.server.items import Abandoned, Committed, Epoch, Learned, Published, Staged
-from antecede.server.peering import learning
-from antecede.server.peering.learning import (
-    Lesson,
-    item_of,
-    learns,
-    lesson_of,
-    read_lesson,
-    teachers_of,
-    teaches,
-    trusts,
-)
+from antecede.server.learning import Lesson, item_of, learns, lesson_of, read_lesson, teachers_of, teaches, trusts
+from antecede.server.participation import Participant
 from antecede.server.projection import Projection
 from antecede.simulator.servers.changes import ChangingWorld, plan_of
 from antecede.simulator.servers.network import NONE

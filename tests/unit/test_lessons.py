@@ -10,8 +10,7 @@ from antecede.server import AgentServer
 from antecede.server.admission import Admission, Guard
 from antecede.server.entry import Entry, Incoming
 from antecede.server.inputs import Log
-from antecede.server.peering import Peering
-from antecede.server.peering.lessons import UNCONFIRMED
+from antecede.server.peering import UNCONFIRMED, Peering
 from antecede.topology import parse_topology
 from helpers.changing import BUS
 

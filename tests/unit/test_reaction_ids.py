@@ -6,7 +6,7 @@ from msgspec.msgpack import encode
 
 from antecede.channel.letters import Letter
 from antecede.engine import Agent, Context, Engine, Host, Notification, React
-from antecede.server.driver.retries import Retries
+from antecede.server.driver import Retries
 
 
 class Pay(Notification):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antecede.cli.topology import _report_change as _report
-from antecede.server.change.changing import Outcome
+from antecede.server.change import Outcome
 from antecede.server.organisation import explain
 from antecede.simulator.servers.changes import journey
 from antecede.topology import TopologyFile, parse_topology, plan_change

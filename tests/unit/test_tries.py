@@ -23,9 +23,9 @@ from antecede.engine import (
 )
 from antecede.errors import AgentError, TopologyError, UnknownAgentError
 from antecede.live.reactions import NAME, CallsFile
-from antecede.server.driver.retries import Retries
+from antecede.server.driver import Retries
 from antecede.server.progress import Progress, interrupted, size_of
-from antecede.server.watchdog import Watchdog
+from antecede.server.upkeep import Watchdog
 from antecede.topology import parse_topology
 
 

@@ -2,7 +2,7 @@
 
 A backup contains the state of each server at one position of the server's log. These positions form a *consistent cut*:
 if the backup says that a message was received, it also says that this message was sent
-(:mod:`antecede.server.operations.backups`). A backup consists of files of each server, and a manifest with the lengths
+(:mod:`antecede.server.operations`). A backup consists of files of each server, and a manifest with the lengths
 and checksums of these files. The manifest is written last. ``docs/guide/operations.md`` describes backups for
 operators.
 

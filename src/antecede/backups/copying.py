@@ -202,7 +202,7 @@ _tries = 5
 
 
 class FrozenFiles:
-    """The files of a server as they were at one moment; see :class:`antecede.server.operations.backups.Frozen`."""
+    """The files of a server as they were at one moment; see :class:`antecede.server.operations.Frozen`."""
 
     def __init__(self, directory: str, store: Store) -> None:
         """Create links to the files in ``directory``. Call this in the thread of the server's event loop, so that the

@@ -291,7 +291,7 @@ def write_new(path: str, data: bytes) -> None:
 # stop, and an operator would have to reset the domain.
 #
 # In a restored system, a server may start without data: the server was added later, or it starts again with an empty
-# directory. ``antecede topology apply`` sends the id to such a server (:mod:`antecede.server.change.changing`).
+# directory. ``antecede topology apply`` sends the id to such a server (:mod:`antecede.server.change`).
 
 
 SYSTEM = "system"

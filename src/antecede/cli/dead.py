@@ -2,7 +2,7 @@
 
 All commands work with the servers that answer. They print the names of the other servers on standard error. The exit
 code is 2 only if nothing could be done. A server handles one page of letters per request
-(:mod:`antecede.server.operations.dead_letters`). The functions here repeat requests until all pages are handled, and
+(:mod:`antecede.server.operations`). The functions here repeat requests until all pages are handled, and
 show the progress."""
 
 import fnmatch
@@ -57,7 +57,7 @@ class Servers:
 
     The requests of ``antecede dead`` to several servers. They handle dead letters page by page.
 
-    A server handles one page per request (:mod:`antecede.server.operations.dead_letters`). These functions repeat
+    A server handles one page per request (:mod:`antecede.server.operations`). These functions repeat
     requests until all pages are handled, and show the progress. If a server does not answer, they print its name on
     standard error, and continue with the other servers.
     """

@@ -19,8 +19,7 @@ from antecede.topology import make as made
 
 if TYPE_CHECKING:
     from antecede.cli.servers import Access
-    from antecede.server.change.changing import Outcome, Steps
-    from antecede.server.change.surveying import ChangeRequest
+    from antecede.server.change import ChangeRequest, Outcome, Steps
 
 _RUNNING = typer.Argument(None, metavar="TOPOLOGY", help="Topology file of running servers.")
 _STOPPED = typer.Option(
@@ -81,7 +80,7 @@ def add_to(group: typer.Typer) -> None:
         from antecede.cli.servers import Access
         from antecede.live.application import find_beside
         from antecede.live.directories import change_directories
-        from antecede.server.change.changing import carry_out
+        from antecede.server.change import carry_out
 
         file = usable_topology(new)
         before = None if old is None else usable_topology(old)
@@ -220,7 +219,7 @@ def _asked_histories(topology: str, keys: Keys) -> tuple[dict[str, dict[str, Any
 def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_json: bool) -> None:
     from antecede.cli.servers import Access
     from antecede.live.directories import finish
-    from antecede.server.change.changing import end_change
+    from antecede.server.change import end_change
 
     if data is not None:
         outcome = finish(data, int(time() * 1000), resolve=decision)
@@ -243,7 +242,7 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
 
 
 def _request(new: TopologyFile, **more: Any) -> "ChangeRequest":
-    from antecede.server.change.surveying import ChangeRequest
+    from antecede.server.change import ChangeRequest
 
     return ChangeRequest(new, tuple(new.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8), **more)
 
@@ -424,7 +423,7 @@ def register(app: typer.Typer) -> None:
         system from a backup.
         """
         from antecede.cli.servers import Access, ask_server
-        from antecede.server.operations.resetting import next_generation
+        from antecede.server.operator import next_generation
 
         topology = read_topology(file)
         if domain not in topology.organisation.domains:

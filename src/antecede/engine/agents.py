@@ -363,7 +363,7 @@ state. Otherwise this short range becomes a part of the last range, which may be
 # Then the reaction to this letter would also have another id. Therefore the handler of such a letter is stopped if it
 # asks for ``ctx.reaction_id`` before the letter is durable (:class:`TooEarly`). The handler runs again when its
 # letter is durable. From then on, all reactions of this agent wait until their letters are durable
-# (:mod:`antecede.server.driver.retries`).
+# (:mod:`antecede.server.driver`).
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -338,7 +338,7 @@ def _is_timer(letter: Letter) -> bool:
 #
 # A *life* of a server lasts from one start of its process to the end of this process. A *try* is one attempt to
 # handle a letter. If a handler raises an exception, the try is counted in memory
-# (:mod:`antecede.server.driver.retries`). A handler can also end the process, by ``os._exit``, a fault in a C
+# (:mod:`antecede.server.driver`). A handler can also end the process, by ``os._exit``, a fault in a C
 # library, lack of memory, or a loop that the watchdog ends. Such a handler leaves no exception. So the server writes
 # each handler call in progress, with its letter, to shared memory (:mod:`antecede.server.progress`). If a life ends
 # uncleanly, the first record of the next life counts one try for the letter whose handler was running. If no handler

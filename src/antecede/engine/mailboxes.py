@@ -6,7 +6,7 @@ letters: it returns the letters to which agents must react now (:class:`React`).
 (:class:`Reaction`). It keeps everything that must survive a crash. An agent handles one letter after the other, in the
 sequence of its mailbox, even if it gets several letters in one batch.
 
-A reaction that fails is tried again with growing pauses (:mod:`antecede.server.driver.retries` decides when).
+A reaction that fails is tried again with growing pauses (:mod:`antecede.server.driver` decides when).
 Meanwhile, the other letters of the mailbox wait. After the last try the letter is *dead*: the server keeps the letter
 with the reason, and the letter waits for an operator. A dead letter counts as delivered. If a dead letter is a
 question, the sender gets the reason as an answer (:func:`died`), unless the letter died because the channel

@@ -10,7 +10,7 @@ depends on letter A and came after A, then B never expires before A.
 **Letters that were handed out do not expire.** While an agent or a client handles letters of its mailbox, nothing
 expires from this mailbox. If the mailbox is above its quota during this time, it is *crowded*, and no further letters
 are handed out. Exception: if a client is disconnected or silent for too long, its letters can expire
-(:mod:`antecede.server.sessions.unreported`).
+(:mod:`antecede.server.sessions`).
 
 **Held letters** wait because they depend on a dead letter (:mod:`antecede.engine.dead`). They count towards the
 quota of their mailbox. Among the held letters and the letters in the mailbox, the oldest letters expire first.
@@ -161,7 +161,7 @@ class Quotas:
         self.is_agent = is_agent
         self.handed: dict[str, int] = {}
         """For each client: the number of letters that were handed out to the client and are still in its mailbox. After
-        a restart, this number is an estimate. :mod:`antecede.server.sessions.unreported` sets this number."""
+        a restart, this number is an estimate. :mod:`antecede.server.sessions` sets this number."""
         self.crowded: set[str] = set()
         """The mailboxes that are above their quota, and whose first letters are being handled now. No letter can expire
         from these mailboxes."""

@@ -3,7 +3,7 @@
 They own sockets, the log's commit thread, clocks and tasks, but contain no rules of the protocol. The driver
 (:mod:`antecede.server.driver`) makes the decisions, and this package carries them out. For example, the driver decides
 what happens when the disk is full, or when the server is overloaded. The driver's gate
-(:mod:`antecede.server.driver.gate`) ensures *persist, then send, then acknowledge*.
+(:mod:`antecede.server.driver`) ensures *persist, then send, then acknowledge*.
 
 ``server`` and ``process`` run one server, ``tcp`` sends and receives frames, and ``client`` is the bus for programs
 that are not agents. A transport that replaces ``tcp`` must offer the same as ``tcp``: a

@@ -1,9 +1,9 @@
 """Change the topology of stopped servers, in their data directories.
 
 Each directory is opened as a server would open it, and the server's state machine replays the log to its end. These
-state machines answer the commands of a change (:mod:`antecede.server.change.changing`) without a network. Messages that
+state machines answer the commands of a change (:mod:`antecede.server.change`) without a network. Messages that
 were in transit when the servers stopped are passed from one state machine to the other in memory
-(:mod:`antecede.server.change.draining`). Every record is durable before anything depends on it. So it is safe to kill
+(:mod:`antecede.server.change`). Every record is durable before anything depends on it. So it is safe to kill
 the operator's command at any point. If the operator runs the command again, it continues the change or begins it again.
 """
 
@@ -20,12 +20,9 @@ from antecede.errors import AntecedeError, StoreError, TopologyError
 from antecede.live.application import plan_of, readable
 from antecede.recording.segments import is_data_directory, next_indices
 from antecede.server import AgentServer, Input
-from antecede.server.change.changing import Outcome, carry_out
-from antecede.server.change.draining import drain
-from antecede.server.change.participation import Participant
-from antecede.server.change.requests import Command
-from antecede.server.change.surveying import ChangeRequest, Wait
+from antecede.server.change import ChangeRequest, Command, Outcome, Wait, carry_out, drain
 from antecede.server.items import Committed, Epoch, Learned, Organised, Staged, decode_record, joined, pieces_of
+from antecede.server.participation import Participant
 from antecede.server.recovery import replay, resume, topology_of
 from antecede.store import Store, open_store
 from antecede.store.recovery import Recovered

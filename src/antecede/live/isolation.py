@@ -3,7 +3,7 @@
 The server sends letters to a worker in batches; the first batch starts the worker. If a reaction (one handler call)
 takes longer than its limit, the server kills the worker. A worker can also end by itself. In both cases, the reaction
 that was in progress counts as a failed try of its letter. The other letters of the same batch are handled again
-(:mod:`antecede.server.driver.retries`). The next batch starts a new worker. The server and all other agents continue.
+(:mod:`antecede.server.driver`). The next batch starts a new worker. The server and all other agents continue.
 """
 
 import asyncio

@@ -36,7 +36,7 @@ from antecede.live.keys import authoriser_of
 from antecede.live.logs import logger
 from antecede.live.metrics import MetricsPage
 from antecede.live.server import Pulse, ServerRuntime, raise_limit
-from antecede.server.watchdog import Slow, Watchdog
+from antecede.server.upkeep import Slow, Watchdog
 from antecede.topology import Address, TopologyFile
 
 # Notifications to a service manager (systemd, ``Type=notify``): the server is ready, it works, it stops.
@@ -97,7 +97,7 @@ def _watchdog_seconds(environment: Mapping[str, str]) -> float:
 _digits_max = 18
 
 
-# The watchdog thread of a server process. The rules are in :class:`antecede.server.watchdog.Watchdog`.
+# The watchdog thread of a server process. The rules are in :class:`antecede.server.upkeep.Watchdog`.
 #
 # A handler that calls C code without releasing the interpreter lock stops this thread as well. So the thread sets an
 # alarm of ``faulthandler``, and postpones the alarm every few seconds. The alarm has its own thread, which does not

@@ -6,7 +6,7 @@ each batch of this agent becomes a task. Until the task ends, the other letters 
 continue. A batch of an isolated agent goes to the agent's worker process. An ``async`` reaction that takes too long is
 cancelled. If a plain handler takes too long, :mod:`antecede.live.process` ends the process. If a handler raises an
 exception (other than Ctrl-C and ``TooEarly``), this attempt to process the letter has failed. Then
-:mod:`antecede.server.driver.retries` decides when the letter is tried again.
+:mod:`antecede.server.driver` decides when the letter is tried again.
 """
 
 import asyncio

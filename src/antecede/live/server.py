@@ -50,15 +50,14 @@ from antecede.live.tcp import LINGER_SECONDS, Listener, TcpConnection, dial, lis
 from antecede.recording.segments import is_begun, next_indices
 from antecede.server import Accepted, AgentServer, Input, Refused
 from antecede.server.admission import Admission
-from antecede.server.change.reorganising import Adapter
 from antecede.server.client import refusal_of
 from antecede.server.connections import Receiver
-from antecede.server.core import ServerCore
-from antecede.server.driver.turns import HERE, SOON
+from antecede.server.core import ServerCore, Shutdown
+from antecede.server.driver import HERE, SOON
 from antecede.server.organisation import topology_in
+from antecede.server.participation import Adapter
 from antecede.server.recovery import Task, recover
 from antecede.server.sessions import STOPPING, Sessions
-from antecede.server.shutdown import Shutdown
 from antecede.server.truncations import truncated
 from antecede.server.upkeep import LOOK_SECONDS, Snapshot
 from antecede.store import Files, Sizes, open_store
@@ -731,7 +730,7 @@ _beat_seconds = 0.1
 
 class LiveChanges(Adapter):
     """Does the work of a running server for a change of the topology: imports classes, uses new addresses, ends a
-    removed server. See :class:`antecede.server.change.reorganising.Adapter`. Work that may take long is done by another
+    removed server. See :class:`antecede.server.participation.Adapter`. Work that may take long is done by another
     thread."""
 
     def __init__(self, runtime: "ServerRuntime", given: Classes | None) -> None:

@@ -6,27 +6,88 @@ connections. They also call its driver, which processes the inputs in steps (:mo
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from antecede import limits
 from antecede.access import Access, Authoriser, Who
 from antecede.access.audit import Audit
 from antecede.access.model import SERVER
 from antecede.access.proof import Keyring
+from antecede.access.rates import Bucket
 from antecede.engine import React
 from antecede.server import AgentServer
 from antecede.server.admission import Admission, Guard
-from antecede.server.change.reorganising import Reorganising
 from antecede.server.connections import Receiver
 from antecede.server.driver import Driver
-from antecede.server.driver.marks import LogView, Marks
 from antecede.server.entry import Entry
 from antecede.server.inputs import Log
 from antecede.server.operations import Operations
+from antecede.server.participation import Reorganising
 from antecede.server.peering import Peering
-from antecede.server.quiet_log import QuietLog
 from antecede.server.sessions import Sessions
-from antecede.server.upkeep import Upkeep
+from antecede.server.upkeep import LogView, Marks, Snapshot, Upkeep
 from antecede.wire import AnyPart
+
+# Limits the log messages that a server writes for operators. Clients, peers and unknown programs cannot cause more
+# messages than the limit.
+#
+# Every kind of event has its own budget of lines, so that many lines about one kind do not hide another kind. A line
+# above the budget is counted and not written. The next line about that kind of event, or a summary, contains the count.
+# A
+# long text in a line is cut, because other processes can send texts of any length.
+
+
+class QuietLog:
+    """A log for operators that limits the number of lines for each kind of event. It counts the lines that it leaves
+    out."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.clock: Callable[[], float] = lambda: 0.0
+        self._budgets: dict[str, Bucket] = {}
+        self._left_out: dict[str, int] = {}
+        self._report_at = 0.0
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Log something that an operator may want to know, unless the budget for this kind of event is used up."""
+        if self._allowed(event, fields):
+            self._log.info(event, **fields)
+
+    def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
+        """Log something that an operator should look at, unless the budget for this kind of event is used up.
+        ``raised``: an exception to log with its traceback."""
+        if self._allowed(event, fields):
+            self._log.warning(event, raised=raised, **fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Log an error that prevents the server from doing its work, unless the budget for this kind of event is used
+        up."""
+        if self._allowed(event, fields):
+            self._log.error(event, **fields)
+
+    def report(self, now: float) -> None:
+        """Write how many lines were left out, at most once per ``log_report_seconds``. Call this method about once per
+        second."""
+        if self._left_out and now >= self._report_at:
+            self._report_at = now + limits.log_report_seconds
+            counts, self._left_out = self._left_out, {}
+            fields: dict[str, Any] = {event.replace("-", "_"): count for event, count in counts.items()}
+            self._log.warning("lines-left-out", **fields)
+
+    def _allowed(self, event: str, fields: dict[str, Any]) -> bool:
+        budget = self._budgets.get(event)
+        if budget is None:
+            budget = self._budgets[event] = Bucket(limits.log_lines_per_second)
+        if not budget.holds(self.clock()):
+            self._left_out[event] = self._left_out.get(event, 0) + 1
+            return False
+        budget.take(1)
+        for key, value in fields.items():
+            if isinstance(value, str) and len(value) > limits.log_text_chars_max:
+                fields[key] = value[: limits.log_text_chars_max] + "…"
+        if left_out := self._left_out.pop(event, 0):
+            fields["left_out"] = left_out
+        return True
 
 
 class ServerCore:
@@ -232,3 +293,49 @@ class ServerCore:
 
 
 _reported_max = 10
+
+
+# The graceful stop of a server, in four parts.
+#
+# 1. Accept no more publishes and no more connections.
+# 2. Wait until the work in progress has ended, but not longer than allowed.
+# 3. Close all connections, and process the inputs that are left (the last steps of the driver).
+# 4. Write a snapshot, so that the next start has nothing to replay.
+#
+# No guarantee depends on a graceful stop. If the stop interrupts some work, the result is the same as when the process
+# is
+# killed: the work is in the log, or it was not accepted.
+
+
+class Shutdown:
+    """One graceful stop. The code that runs the server calls the methods in the order in which they are written
+    here."""
+
+    def __init__(self, core: ServerCore, reason: str, until: float) -> None:
+        """Accept no more publishes and no more connections. Work in progress may continue until the time ``until``."""
+        self._core = core
+        self._reason = reason
+        self._until = until
+        core.stop(reason)
+
+    def waits(self, now: float) -> bool:
+        """Return whether to wait for work in progress. During this wait, the driver continues to take steps."""
+        core = self._core
+        return core.driver.busy and now < self._until and not core.failure
+
+    def leave(self) -> None:
+        """Close all connections. Ignore the results of reactions that are still in progress: these reactions run again
+        after the next start."""
+        self._core.leave(self._reason)
+
+    @property
+    def steps_left(self) -> bool:
+        """True if the driver must take another step before the snapshot, because some inputs are not processed yet."""
+        driver = self._core.driver
+        return bool(driver.inputs) and driver.can_step and not self._core.failure
+
+    def snapshot(self) -> Snapshot | None:
+        """Return a snapshot of the state after the last step. Return None if the server has failed, or if the log does
+        not contain all steps because the disk is full."""
+        core = self._core
+        return None if core.driver.behind or core.failure else core.upkeep.final()

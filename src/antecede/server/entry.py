@@ -23,11 +23,8 @@ from antecede.errors import WireError
 from antecede.server.admission import Admission, Guard
 from antecede.server.connections import NO_HELLO, Connection, Receiver, keep_alive
 from antecede.server.inputs import Log
-from antecede.server.peering import Peering
-from antecede.server.peering.inquiries import CODE
-from antecede.server.peering.peer_ends import Answered
-from antecede.server.sessions import MOVED, STOPPING, Sessions
-from antecede.server.sessions.remote_session import RemoteSession
+from antecede.server.peering import CODE, Answered, Peering
+from antecede.server.sessions import MOVED, STOPPING, RemoteSession, Sessions
 from antecede.topology import is_name
 from antecede.wire import AnyPart
 

@@ -160,7 +160,7 @@ class Step(msgspec.Struct, gc=False):
 
 class Outputs(Protocol):
     """The methods that a driver calls to report events, and to send output that has passed the gate
-    (:mod:`antecede.server.driver.gate`)."""
+    (:mod:`antecede.server.driver`)."""
 
     def send(self, outgoing: list[Outgoing]) -> None:
         """Write frames and acknowledgements to peers; called by the gate only."""
@@ -173,7 +173,7 @@ class Outputs(Protocol):
 
     def deliver(self, due: React) -> None:
         """Hand out letters to a client. They must leave through the gate. (The gate lets some answers leave early, see
-        :mod:`antecede.server.driver.gate`.)"""
+        :mod:`antecede.server.driver`.)"""
         ...
 
     def fault(self, domain: str, peer: str, reason: str) -> None:

@@ -140,7 +140,7 @@ class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
 
 class Learned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=47):
-    """This server has learned changes that were made without it (:mod:`antecede.server.peering.learning`). They are now
+    """This server has learned changes that were made without it (:mod:`antecede.server.learning`). They are now
     in force here, too. They change nothing for the domains, agents and clients of this server."""
 
     system: str

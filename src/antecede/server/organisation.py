@@ -9,11 +9,11 @@ topology (:class:`Organised`). A change is made in steps. Each step is an item o
     Received    another server has sent the belongings of agents that will live here
     Committed   the new topology is in force: the arrived agents live here now, and the departed agents are forgotten
     Abandoned   instead of Committed: the leaving agents stay here, and the belongings that have come are forgotten
-    Learned     changes that were made without this server are in force (:mod:`antecede.server.peering.learning`)
+    Learned     changes that were made without this server are in force (:mod:`antecede.server.learning`)
 
 One server, the coordinator, decides: when its log contains ``Committed``, all other servers must make the change, too.
 The other steps can be repeated or taken back. At the moment of the first commit on any server, no letter is in transit
-in the region of the change (:mod:`antecede.topology.change`); see :mod:`antecede.server.change.changing`.
+in the region of the change (:mod:`antecede.topology.change`); see :mod:`antecede.server.change`.
 
 A change lets some domains start with a new state. For each domain, ``since`` contains the number of the last change
 that gave the domain a new state. Before two servers connect, they compare every domain that they share. Its members,

@@ -135,7 +135,7 @@ def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str
         return
     force = topology_in(organisation.topology)
     if machine.name not in plan_change(force, given).concerned:
-        # If the others have made this change, this server learns it from them (antecede.server.peering.learning).
+        # If the others have made this change, this server learns it from them (antecede.server.learning).
         return
     raise TopologyError(
         f"{given.name} differs from the topology in force at server {machine.name} (change {organisation.change}, "

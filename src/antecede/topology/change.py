@@ -30,7 +30,7 @@ at most one of them can be made, even if servers cannot reach each other. A serv
 change later, from this first server. So all servers must take part if the first server is removed or gets another
 address.
 
-A server that need not take part may be down, and learn the change later (:mod:`antecede.server.peering.learning`). Its
+A server that need not take part may be down, and learn the change later (:mod:`antecede.server.learning`). Its
 domains, its agents and its routes to the servers that it knows stay the same. (If one of these routes changed, a domain
 of the server would be in the region.)
 

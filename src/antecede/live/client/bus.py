@@ -1,5 +1,5 @@
-"""The class of the bus: an adapter around :class:`antecede.server.client.publishing.Publishing` and
-:class:`antecede.server.client.questions.Questions`. For an introduction to the bus see :mod:`antecede.live.client`."""
+"""The class of the bus: an adapter around :class:`antecede.server.client.Publishing` and
+:class:`antecede.server.client.Questions`. For an introduction to the bus see :mod:`antecede.live.client`."""
 
 import asyncio
 import inspect
@@ -18,10 +18,8 @@ from antecede.failures import described
 from antecede.labels import has_label, tail_of
 from antecede.objects import Object
 from antecede.objects.model import RemoteObject
-from antecede.server.client.inbox import Inbox
-from antecede.server.client.publishing import Publishing
-from antecede.server.client.publishing import Ticket as BareTicket
-from antecede.server.client.questions import Questions
+from antecede.server.client import Inbox, Publishing, Questions
+from antecede.server.client import Ticket as BareTicket
 from antecede.telemetry import Spans
 
 # The tickets with which a program waits until its publishes are accepted. Also :class:`Line`, the interface of the
@@ -113,7 +111,7 @@ class Line(Protocol):
 
 
 # The handlers of a client: choose the handler for each letter, and call it. This is an adapter around
-# :class:`antecede.server.client.inbox.Inbox`.
+# :class:`antecede.server.client.Inbox`.
 #
 # A handler may be a coroutine. Then later letters wait until the coroutine ends. If a handler raises ``SystemExit``
 # or ``KeyboardInterrupt``, the client's program ends, because the application may end its own program. The letter of

@@ -1,4 +1,4 @@
-"""An operator's request over TCP: an adapter around :class:`antecede.server.operations.operator.OperatorRequest`."""
+"""An operator's request over TCP: an adapter around :class:`antecede.server.operator.OperatorRequest`."""
 
 import asyncio
 import ssl
@@ -19,11 +19,8 @@ from antecede.backups.folder import NewBackup, SavedServer
 from antecede.errors import AntecedeError, ClosedError, OverloadError, RefusedError
 from antecede.live.client.line import why_unreached
 from antecede.live.tcp import TcpConnection, dial
-from antecede.server.change.changing import BusyServerError, Outcome, Steps
-from antecede.server.change.requests import Command
-from antecede.server.change.surveying import Wait
-from antecede.server.operations.cutting import Cutting
-from antecede.server.operations.operator import OperatorRequest
+from antecede.server.change import BusyServerError, Command, Outcome, Steps, Wait
+from antecede.server.operator import Cutting, OperatorRequest
 from antecede.topology import Address, TopologyFile, parse_topology
 
 
@@ -67,7 +64,7 @@ async def request(
         raise ClosedError(f"no answer from {address}: {why_unreached(error)}") from None
 
 
-# Change the topology of a running system over TCP, for an operator. :mod:`antecede.server.change.changing` decides
+# Change the topology of a running system over TCP, for an operator. :mod:`antecede.server.change` decides
 # the steps of the change. This module does the I/O.
 #
 # The operator's process sends all commands of one step of the change to their servers at the same time. If a server
@@ -213,7 +210,7 @@ assert limits.change_idle_seconds_max > _again_seconds_max, "the others must sti
 
 
 # Back up a running system over TCP for an operator. First, make a consistent *cut*: each server chooses a position in
-# its log (:class:`antecede.server.operations.cutting.Cutting`). Then copy the files of the servers.
+# its log (:class:`antecede.server.operator.Cutting`). Then copy the files of the servers.
 
 
 ReportProgress = Callable[[int, int], None]

@@ -3,7 +3,7 @@ backup.
 
 A backup has a copy of each server's disk. The copies are made at the *cut*: one moment for each server, chosen so that
 the copies fit together. The cut is made by the same classes as in a real system
-(:mod:`antecede.server.operations.cutting`, :mod:`antecede.server.operations.backups`). The operator's requests take
+(:mod:`antecede.server.operator`, :mod:`antecede.server.operations`). The operator's requests take
 some time, and servers may crash meanwhile.
 
 The restored world has no faults and no clients. It runs until nothing is pending. Then its whole trace, including the
@@ -20,7 +20,7 @@ from antecede.backups.restoring import history, marked, new_incarnations, recove
 from antecede.engine.agents import Agent
 from antecede.errors import AntecedeError
 from antecede.server.items import Restored, encode_record
-from antecede.server.operations.cutting import Cutting
+from antecede.server.operator import Cutting
 from antecede.server.snapshots import faults_of, renewed
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.intruders import IdentifiedWorld

@@ -22,13 +22,10 @@ from antecede.engine.host import Outcome
 from antecede.errors import AntecedeError, ClosedError, OverloadError, TopologyError
 from antecede.orders import parse
 from antecede.server import Plan
-from antecede.server.change.changing import Outcome as ChangeOutcome
-from antecede.server.change.changing import Steps, carry_out
-from antecede.server.change.reorganising import Adapter
-from antecede.server.change.requests import Command
-from antecede.server.change.surveying import ChangeRequest, Wait
-from antecede.server.peering.inquiries import CODE
-from antecede.server.peering.lessons import UNCONFIRMED
+from antecede.server.change import ChangeRequest, Command, Steps, Wait, carry_out
+from antecede.server.change import Outcome as ChangeOutcome
+from antecede.server.participation import Adapter
+from antecede.server.peering import CODE, UNCONFIRMED
 from antecede.server.projection import Projection
 from antecede.server.sessions import MOVED
 from antecede.simulator.draws import stream

@@ -19,12 +19,8 @@ from antecede.channel import Letter
 from antecede.engine.agents import Notification, Returned, name_of
 from antecede.errors import AntecedeError, ClosedError, MailboxFullError, OverloadError, UnansweredError, UsageError
 from antecede.labels import tail_of
-from antecede.server.client import ClientLine
-from antecede.server.client.inbox import Inbox
-from antecede.server.client.publishing import Publishing, Ticket
-from antecede.server.client.questions import Questions
-from antecede.server.operations.operator import OperatorRequest
-from antecede.server.operations.resetting import next_generation
+from antecede.server.client import ClientLine, Inbox, Publishing, Questions, Ticket
+from antecede.server.operator import OperatorRequest, next_generation
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer, Surroundings
 

@@ -16,7 +16,7 @@ from antecede.access.authoriser import temporary_name
 from antecede.engine.agents import Agent, Notification, Subscribe, Topic
 from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
-from antecede.server.peering.peer import Peer
+from antecede.server.peering import Peer
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.intruders import IdentifiedWorld, Intruded, intruded
 from antecede.simulator.servers.judgement import dead_letter, expired, findings

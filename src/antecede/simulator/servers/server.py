@@ -39,12 +39,11 @@ from antecede.errors import (
 from antecede.failures import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.connections import NO_HELLO, SILENT, break_off
-from antecede.server.core import ServerCore
-from antecede.server.driver.turns import Commit
+from antecede.server.core import ServerCore, Shutdown
+from antecede.server.driver import Commit
 from antecede.server.items import joined
 from antecede.server.progress import Interrupted, Progress, interrupted, size_of
 from antecede.server.recovery import Task, build, recover
-from antecede.server.shutdown import Shutdown
 from antecede.server.truncations import truncated
 from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.network import End, Faults, Identities, Network
@@ -582,7 +581,7 @@ _snapshot_bytes = 0
 
 class Copied:
     """A copy of the files on a simulated disk, made for a backup. It contains the files as they were when it was
-    made. This class implements :class:`antecede.server.operations.backups.Frozen`."""
+    made. This class implements :class:`antecede.server.operations.Frozen`."""
 
     def __init__(self, position: int, contents: dict[str, bytes], archived: list[bytes], incarnation: int) -> None:
         self.position, self.contents, self.archived, self.incarnation = position, contents, archived, incarnation

@@ -4,7 +4,7 @@ A session is one connection of a client, or one bus (the object with which a cli
 own process. A client has at most one session. When the client begins a new session, the older session ends with the
 code ``replaced``. The publishes of clients become inputs of the machine. The server sends replies and letters to
 clients when all earlier records of the log are durable. Some answers to calls do not have to wait
-(:mod:`antecede.server.driver.gate`). When a session begins to listen, all letters in the mailbox are sent again, the
+(:mod:`antecede.server.driver`). When a session begins to listen, all letters in the mailbox are sent again, the
 oldest first.
 
 At the beginning of a session, the server sends a welcome. It contains the number of the client's last publish that the
@@ -17,22 +17,229 @@ its last publish is removed. A temporary client that was killed is forgotten aft
 letter for a temporary client that has left is dropped.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from itertools import islice
+from sys import getsizeof
 from typing import Any, Final, Protocol
 
 from antecede import limits, wire
-from antecede.access import Authoriser, Refusal, Who
-from antecede.channel.letters import Letter
-from antecede.engine import React, Reaction, died
-from antecede.errors import OverloadError
+from antecede.access import TOKEN, Authoriser, Refusal, Who
+from antecede.access.authoriser import CALL, RECEIVE, SEND, SUBSCRIBE
+from antecede.channel.letters import Letter, encode_train, envelope_fault
+from antecede.engine import React, Reaction, died, name_of
+from antecede.engine.agents import Subscribe, Unsubscribe
+from antecede.engine.quotas import Quotas
+from antecede.errors import OverloadError, UsageError, WireError
 from antecede.server import AgentServer
+from antecede.server.connections import Connection, break_off
 from antecede.server.driver import Driver
 from antecede.server.inputs import OPERATOR, Accepted, Denied, Drop, Log, Refused
 from antecede.server.items import Begun, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
-from antecede.server.sessions.rights import Rights, with_forbidden
-from antecede.server.sessions.unreported import STALLED, Unreported
+
+# The rights of one session, and a cache of the authoriser's decisions about this session.
+#
+# The session asks the authoriser about a list of destinations or about a sender, and stores the decision. Later it uses
+# the stored decision. When the access file is loaded again, the session forgets all decisions.
+
+
+Check = Callable[[tuple[str, ...]], tuple[str, ...]]
+"""A function that returns destinations in their canonical form, or raises :class:`UsageError`."""
+
+
+class Rights:
+    """The rights of one session: what it may publish, and which letters it may receive."""
+
+    __slots__ = (
+        "_authoriser",
+        "_check",
+        "_decided",
+        "_granted",
+        "_rate",
+        "_remembered",
+        "_senders",
+        "denied",
+        "free",
+        "who",
+    )
+
+    def __init__(self, authoriser: Authoriser, who: Who, check: Check) -> None:
+        self._authoriser = authoriser
+        self._check = check
+        self.who = who
+        self.free = authoriser.is_unrestricted(who)
+        """Whether everything is allowed, so that nothing needs to be checked."""
+        self.denied: Callable[[Refusal], None] = lambda refusal: None
+        """A function that is called for each publish for which a permission is missing. It is not called for a publish
+        that only exceeds the allowed rate."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all decisions, because the access file was replaced."""
+        self._granted: set[tuple[str, ...]] = set()
+        """Destinations to which the session may send."""
+        self._decided: dict[tuple[tuple[str, ...], str], Refusal | None] = {}
+        """The decisions that are not in ``_granted``: all refusals, and all decisions about calls and subscriptions. A
+        key is the pair (destinations, kind). For a call or a subscription, ``kind`` is the kind of the publish. For any
+        other publish, ``kind`` is an empty text."""
+        self._senders: dict[str, bool] = {}
+        self._remembered = 0
+        """The size of ``_granted``, ``_decided`` and ``_senders``, in bytes of memory."""
+        self._rate = self._authoriser.rate(self.who)
+
+    def refusal(self, to: tuple[str, ...], kind: str, bodies: list[bytes], now: float) -> Refusal | None:
+        """Return why a publish is refused; None if it is allowed."""
+        if to not in self._granted or kind in _special:
+            refusal = self._decide(to, kind)
+            if refusal is not None:
+                self.denied(refusal)
+                return refusal
+        if self._rate is not None:
+            exceeded = self._rate.take(len(bodies), sum(map(len, bodies)), now)
+            if exceeded:
+                return Refusal(OverloadError.code, f"{self.who.label} sends {exceeded}: try again later")
+        return None
+
+    def _decide(self, to: tuple[str, ...], kind: str) -> Refusal | None:
+        if envelope_fault(to, kind):
+            # The machine refuses it, whatever the permissions are. Nothing of it is matched or remembered.
+            return None
+        call = len(to) == 1 and to[0].endswith("()")
+        place = (to, kind if call or kind in _special else "")
+        if place in self._decided:
+            return self._decided[place]
+        refusal = self._examine(to, kind, call)
+        self._make_room(*to, place[1], "" if refusal is None else refusal.reason)
+        if refusal is None and not place[1]:
+            self._granted.add(to)
+        else:
+            self._decided[place] = refusal
+        return refusal
+
+    def _examine(self, to: tuple[str, ...], kind: str, call: bool) -> Refusal | None:
+        if call:
+            return self._authoriser.refusal(self.who, CALL, f"{to[0].removesuffix('()')}.{kind}")
+        try:
+            to = self._check(to)
+        except UsageError:
+            # The machine refuses it, with the reason.
+            return None
+        action = SUBSCRIBE if kind in _special else SEND
+        refusals = (self._authoriser.refusal(self.who, action, name) for name in to)
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def may_receive(self, letter: Letter) -> bool:
+        """Return whether the session may get this letter. An answer to a question of the session is always allowed."""
+        if self.free or letter.answers:
+            return True
+        allowed = self._senders.get(letter.source)
+        if allowed is None:
+            allowed = self._authoriser.allows(self.who, RECEIVE, letter.source)
+            self._make_room(letter.source)
+            self._senders[letter.source] = allowed
+        return allowed
+
+    def _make_room(self, *texts: str) -> None:
+        """Count a decision that contains these texts. Forget all earlier decisions if they become too large."""
+        size = sum(map(getsizeof, texts), _decision_bytes)
+        self._remembered += size
+        if self._remembered > limits.permissions_cached_bytes_max:
+            self._granted.clear()
+            self._decided.clear()
+            self._senders.clear()
+            self._remembered = size
+
+
+def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[str]) -> list[str]:
+    """Complete a client's report: return the reported letters, together with the forbidden letters before and between
+    them. If the report is wrong, return an empty list.
+
+    ``handed``: the session's letters that are not reported yet, in sequence. ``forbidden``: the letters that the client
+    may not receive. The server does not send them, so the client cannot report them. ``letters``: the letters that the
+    client reports as handled. The report must begin with the first letter in ``handed`` that is not forbidden. It
+    may leave out forbidden letters, but no others. Example: ``handed`` is a, b, c, d, and b is forbidden. If the client
+    reports a and c, the result is a, b, c.
+    """
+    place = 0
+    for id_ in letters:
+        while place < len(handed) and handed[place] in forbidden:
+            place += 1
+        if place == len(handed) or handed[place] != id_:
+            return []
+        place += 1
+    return handed[:place]
+
+
+_decision_bytes: Final = 300
+"""The memory of one decision besides its texts: entries of dictionaries, tuples and a refusal."""
+_special: Final = frozenset({name_of(Subscribe), name_of(Unsubscribe)})
+"""Notifications that need the permission to subscribe."""
+
+
+# The letters that clients have received and not yet reported as handled. For some time, these letters must not expire.
+#
+# A letter that was handed to a client stays in the client's mailbox until the client has reported the letter as
+# handled.
+# Before this report, the client may already have handled the letter, so the letter must not expire. But it may expire
+# if
+# the client is disconnected for too long, or if the mailbox holds too much and the client reports nothing for too long.
+
+
+class Unreported:
+    """Records which clients may have received letters that they have not reported as handled yet. Each server has one
+    such object."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        self._moved: dict[str, float] = {}
+        """For each client that may have unreported letters, the time of its last event: the client received a letter,
+        reported a letter as handled, or disconnected."""
+
+    def begin(self, mailboxes: Iterable[str], now: float) -> None:
+        """After the start of the server, record that each client has received the first letters of its mailbox (one
+        full batch). The server may have handed out these letters before it was restarted."""
+        for address in mailboxes:
+            if not self._quotas.is_agent(address):
+                self.take(address, limits.reactions_together_max, now)
+
+    def take(self, address: str, letters: int, now: float, more: bool = False) -> None:
+        """Record that a client has received this number of letters and not yet reported them as handled. If ``more`` is
+        true, the number is added to the recorded number. Otherwise it replaces the recorded number."""
+        self._moved[address] = now
+        handed = self._quotas.handed
+        handed[address] = letters + (handed.get(address, 0) if more else 0)
+
+    def moved(self, address: str, now: float) -> None:
+        """Record that a client has reported a letter as handled, or has disconnected."""
+        if address in self._moved:
+            self._moved[address] = now
+
+    def given_up(self, now: float, connected: Container[str]) -> list[str]:
+        """Give up some clients: allow their letters to expire. A client is given up if two conditions hold. First, more
+        than ``client_return_seconds`` have passed since the client's last event (it received a letter, reported a
+        letter, or disconnected). Second, the client is disconnected now, or its mailbox holds too much. Return the
+        clients that were given up and are still connected."""
+        stalled: list[str] = []
+        quotas = self._quotas
+        for address, since in list(self._moved.items()):
+            if address not in quotas.handed:
+                del self._moved[address]
+            elif now - since > limits.client_return_seconds and (address not in connected or address in quotas.crowded):
+                self._give_up(address)
+                if address in connected:
+                    stalled.append(address)
+        return stalled
+
+    def _give_up(self, address: str) -> None:
+        del self._moved[address]
+        self._quotas.handed.pop(address, None)
+
+
+STALLED: Final = (f"no letter was handled for {limits.client_return_seconds:g} s, and the mailbox is full", "stalled")
+"""A reason and a code. The server ends a client's session with them if the client has reported no letter as handled for
+too long, and the client's mailbox is full."""
+
 
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
@@ -396,3 +603,110 @@ class Sessions:
 
 _reason_chars: Final = 1_000
 _choose: Final = "choose another name for the client"
+
+
+# The session of a client at the other end of a connection.
+
+
+class RemoteSession:
+    """The session of a client at the other end of a connection. It receives the client's *parts* (the units of a
+    frame, for example a publish or a report) and passes them to :class:`Sessions`. It sends replies and letters to the
+    client."""
+
+    def __init__(self, sessions: Sessions, connection: Connection, client: str, who: Who = TOKEN) -> None:
+        self.client = client
+        self.rights = sessions.rights(who)
+        self.forbidden: dict[str, str] = {}
+        self.address = ""
+        self.listening = False
+        self.handed: list[str] = []
+        self._sessions = sessions
+        self._connection = connection
+        self._welcomed = False
+        self._ended = False
+        self._rest: deque[wire.AnyPart] = deque()
+        """Parts that have arrived and are not yet handled."""
+        connection.trust(server=False)
+        sessions.begin(self)
+
+    def welcome(self, address: str, last: int) -> None:
+        self._welcomed = True
+        self._connection.send([wire.Welcome(self._sessions.server, address, last)])
+
+    def reply(self, reply: Accepted | Refused) -> None:
+        if not self._welcomed:
+            return
+        if isinstance(reply, Accepted):
+            self._connection.send([wire.Accepted(reply.number)])
+        else:
+            self._connection.send([wire.Refused(reply.number, reply.count, reply.reason, reply.retry, reply.code)])
+
+    def deliver(self, letters: list[Letter]) -> None:
+        if self._sessions.is_current(self):
+            self._connection.send([wire.Deliver(encode_train(letters))])
+
+    def end(self, reason: str, code: str) -> None:
+        self._ended = True
+        if code == MOVED:
+            self._connection.send([wire.Bye(reason, False, MOVED, self._sessions.moved_to)])
+        self._connection.close(reason, final=code == REPLACED, code=code)
+
+    # From the connection.
+
+    def received(self, parts: list[wire.AnyPart]) -> None:
+        if self._rest:
+            self._rest.extend(parts)
+        elif len(parts) > limits.session_parts_max:
+            self._rest.extend(parts)
+            self._connection.busy(True)
+            self._take_some()
+        else:
+            self._handle(parts)
+
+    def _take_some(self) -> None:
+        """Handle some of the parts in ``_rest`` now, and the others in the driver's next turns (calls of
+        ``Driver.turn``)."""
+        rest = self._rest
+        self._handle([rest.popleft() for _ in range(min(len(rest), limits.session_parts_max))])
+        if rest:
+            self._sessions.defer(self._go_on)
+        else:
+            self._connection.busy(False)
+
+    def _go_on(self) -> None:
+        if self._rest:
+            try:
+                self._take_some()
+            except WireError as error:
+                self._rest.clear()
+                break_off(self._connection, error, client=True)
+
+    def _handle(self, parts: list[wire.AnyPart]) -> None:
+        sessions, pinged = self._sessions, False
+        for part in parts:
+            if isinstance(part, wire.Publish):
+                fault = sessions.malformed(self.client, part)
+                if fault:
+                    raise WireError(f"malformed publish from client {self.client}: {fault}", "bad-publish")
+                sent = part.number, part.to, part.type, part.bodies, part.ask, part.context, part.begun
+                sessions.publish(self, *sent)
+            elif isinstance(part, wire.Done):
+                sessions.done(self, part.letters, part.dead)
+            elif isinstance(part, wire.Listen):
+                sessions.listen(self)
+            elif isinstance(part, wire.Ping):
+                pinged = True
+            elif isinstance(part, wire.Bye):
+                if part.final:
+                    sessions.leave(self)
+            elif not isinstance(part, wire.Pong):
+                raise WireError(f"unexpected {type(part).__name__} from client {self.client}", "unexpected-part")
+        if pinged:
+            self._connection.send([wire.Pong()])
+
+    def closed(self, reason: str, now: float) -> None:
+        self._rest.clear()
+        self._sessions.finish(self, "" if self._ended else reason, self._connection.code)
+
+    def writable(self) -> None:
+        return

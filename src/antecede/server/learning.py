@@ -12,7 +12,7 @@ may contain several missed changes, because none of them altered anything for th
 change would follow a false topology, and could never again connect to the servers that did not make this change. So a
 server learns only from the **first server** in its topology (the topology that is in force at this server). The first
 server takes part in every change of this topology, so it knows whether the topology was changed. If any other server is
-ahead, this server asks the first one (:mod:`antecede.server.peering.inquiries`), even if the two share no domain. If a
+ahead, this server asks the first one (:mod:`antecede.server.peering`), even if the two share no domain. If a
 change makes another server the first one, this server learns the later changes from that server. The coordinator of a
 staged change is believed, too, because its log decides whether the change is made. The first server itself learns only
 from the coordinator of a change that is staged on the first server. But if the first server has lost its data, it
