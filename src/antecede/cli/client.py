@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from antecede.cli.dead import Servers, dropped_from
+from antecede.cli.dead import Servers
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
 from antecede.errors import MissingError
 
@@ -54,12 +54,12 @@ def register(app: typer.Typer) -> None:
         servers = Servers(where, keys)
         home = servers.home(client)
         # This comes first, because it is refused if the client is connected.
-        dropped = dropped_from(servers, home, "client-remove", client)["dropped"]
+        dropped = servers.drop(home, "client-remove", client)["dropped"]
         for topic in servers.topics:
             servers.demand(home, "client-unsubscribe", client, topic)
         with suppress(MissingError):
             # Letters may have come meanwhile.
-            dropped += dropped_from(servers, home, "client-remove", client)["dropped"]
+            dropped += servers.drop(home, "client-remove", client)["dropped"]
         print(json.dumps({"client": client, "dropped": dropped, "unsubscribed": servers.topics}, indent=2))
 
     @group.command("unsubscribe")

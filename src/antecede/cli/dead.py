@@ -136,6 +136,18 @@ class Servers:
             raise UsageError(f"client {client!r}: expected NAME@SERVER, where SERVER is one of {known}")
         return server if server in self.addresses else next(iter(self.addresses))
 
+    def drop(self, name: str, command: str, client: str) -> dict[str, Any]:
+        """Delete the letters that wait for a client: repeat the request ``command`` until no letter is left. Return the
+        number of deleted letters, and the names of the server and the client."""
+        page: dict[str, Any] = {"left": 1}
+        dropped = 0
+        with bar(f"drop letters of {client}") as (_, report_progress):
+            while page["left"]:
+                page = self.demand(name, command, client)
+                dropped += page["dropped"]
+                report_progress(dropped, dropped + page["left"])
+        return {"server": page["server"], "dropped": dropped, "client": client}
+
 
 def listed(where: str, keys: Keys, filters: Filters, first: int, after: str) -> Iterator[dict[str, Any]]:
     """Yield dead letters, server by server, oldest first. ``first``: the largest number of letters to yield; 0 means no
@@ -228,7 +240,7 @@ def many(where: str, keys: Keys, action: str, filters: Filters) -> dict[str, Any
 def drop_one(where: str, keys: Keys, client: str) -> dict[str, Any]:
     """Empty the mailbox of one client."""
     servers = Servers(where, keys)
-    return dropped_from(servers, servers.home(client), "mailbox-drop", client)
+    return servers.drop(servers.home(client), "mailbox-drop", client)
 
 
 def drop_all(where: str, keys: Keys, pattern: str = "*") -> dict[str, Any]:
@@ -240,26 +252,13 @@ def drop_all(where: str, keys: Keys, pattern: str = "*") -> dict[str, Any]:
             away = [client for client in fnmatch.filter(status["clients"]["away"], pattern) if client not in dropped]
             for client in away:
                 try:
-                    dropped[client] = dropped_from(servers, name, "mailbox-drop", client)["dropped"]
+                    dropped[client] = servers.drop(name, "mailbox-drop", client)["dropped"]
                 except (ClosedError, RefusedError) as error:
                     servers.lost(name, error)
             if not away or name in servers.down:
                 break
     servers.check()
     return {"dropped": sum(dropped.values()), "clients": dropped, "down": servers.down}
-
-
-def dropped_from(servers: Servers, name: str, command: str, client: str) -> dict[str, Any]:
-    """Delete the letters that wait for a client: repeat the request ``command`` until no letter is left. Return the
-    number of deleted letters, and the names of the server and the client."""
-    page: dict[str, Any] = {"left": 1}
-    dropped = 0
-    with bar(f"drop letters of {client}") as (_, report_progress):
-        while page["left"]:
-            page = servers.demand(name, command, client)
-            dropped += page["dropped"]
-            report_progress(dropped, dropped + page["left"])
-    return {"server": page["server"], "dropped": dropped, "client": client}
 
 
 _retry_seconds = 60.0

@@ -194,6 +194,50 @@ class _Canvas:
         state = {"hold": " held", "repeat": " again", "drop": " dropped"}.get(point.kind, "")
         return f"{name}{state}"
 
+    def names(self, colour: bool) -> str:
+        self.cells = [(" ", "")] * self.right
+        for lane, column in enumerate(self.columns):
+            name = self.say(self.diagram.processes[lane])
+            room = self.gap - 1
+            name = self.fit(name, room) or set_cell_size(name, min(room, cell_len(name)))
+            self.put(max(column - cell_len(name) // 2, 0), name, "name")
+        return self.finish("", "", colour, 0)
+
+    def legend(self, colour: bool, width: int) -> list[str]:
+        kinds = {"late" if point.late else point.kind for point in self.diagram.points}
+        if self.held:
+            kinds.add("holding")
+        lines: list[str] = []
+        reach = width
+        for kind, meaning in _meanings.items():
+            if kind not in kinds:
+                continue
+            entry = f"{_paint(self.signs[kind], kind, colour)} {meaning}"
+            # The sign takes one column, with a space after it.
+            size = 2 + len(meaning)
+            if reach + 2 + size > width:
+                lines.append(entry)
+                reach = size
+            else:
+                lines[-1] += f"  {entry}"
+                reach += 2 + size
+        return lines
+
+    def finish(self, note: str, style: str, colour: bool, width: int) -> str:
+        """Return the current row and its note as text. Adjacent cells with the same style share one ANSI colour
+        sequence."""
+        out: list[str] = []
+        run, current = "", ""
+        for character, kind in [*self.cells, ("", "end")]:
+            if (kind != current and character) or kind == "end":
+                out.append(_paint(run, current, colour))
+                run, current = "", kind
+            run += character
+        if note:
+            note = self.fit(note, max(width - self.right - 2, 8))
+            out.append("  " + _paint(note, style, colour))
+        return "".join(out)
+
 
 def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
     """Return the diagram as text: the title, the names of the processes, the rows, and a legend."""
@@ -201,7 +245,7 @@ def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
     flights = {id(flight.end): flight for flight in diagram.flights if flight.end is not None}
     held = {id(flight.delivery) for flight in diagram.flights if flight.delivery is not flight.end}
     lines = wrap(canvas.say(diagram.title), width) if diagram.title else []
-    lines.append(_names(canvas, colour))
+    lines.append(canvas.names(colour))
     points = diagram.points
     position = 0
     while position < len(points):
@@ -231,56 +275,9 @@ def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
         elif id(point) in held:
             canvas.holding[point.lane] -= 1
         canvas.held |= any(style == "holding" for _, style in canvas.cells)
-        lines.append(_finish(canvas, note if canvas.notes else "", "late" if point.late else "note", colour, width))
-    lines += _legend(canvas, colour, width)
+        lines.append(canvas.finish(note if canvas.notes else "", "late" if point.late else "note", colour, width))
+    lines += canvas.legend(colour, width)
     return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
-
-
-def _names(canvas: _Canvas, colour: bool) -> str:
-    canvas.cells = [(" ", "")] * canvas.right
-    for lane, column in enumerate(canvas.columns):
-        name = canvas.say(canvas.diagram.processes[lane])
-        room = canvas.gap - 1
-        name = canvas.fit(name, room) or set_cell_size(name, min(room, cell_len(name)))
-        canvas.put(max(column - cell_len(name) // 2, 0), name, "name")
-    return _finish(canvas, "", "", colour, 0)
-
-
-def _legend(canvas: _Canvas, colour: bool, width: int) -> list[str]:
-    kinds = {"late" if point.late else point.kind for point in canvas.diagram.points}
-    if canvas.held:
-        kinds.add("holding")
-    lines: list[str] = []
-    reach = width
-    for kind, meaning in _meanings.items():
-        if kind not in kinds:
-            continue
-        entry = f"{_paint(canvas.signs[kind], kind, colour)} {meaning}"
-        # The sign takes one column, with a space after it.
-        size = 2 + len(meaning)
-        if reach + 2 + size > width:
-            lines.append(entry)
-            reach = size
-        else:
-            lines[-1] += f"  {entry}"
-            reach += 2 + size
-    return lines
-
-
-def _finish(canvas: _Canvas, note: str, style: str, colour: bool, width: int) -> str:
-    """Return the current row and its note as text. Adjacent cells with the same style share one ANSI colour
-    sequence."""
-    out: list[str] = []
-    run, current = "", ""
-    for character, kind in [*canvas.cells, ("", "end")]:
-        if (kind != current and character) or kind == "end":
-            out.append(_paint(run, current, colour))
-            run, current = "", kind
-        run += character
-    if note:
-        note = canvas.fit(note, max(width - canvas.right - 2, 8))
-        out.append("  " + _paint(note, style, colour))
-    return "".join(out)
 
 
 def _paint(text: str, style: str, colour: bool) -> str:

@@ -194,6 +194,116 @@ class _Box(msgspec.Struct, eq=False):
     in the first row."""
     hue: int = 0
 
+    def measure(self, order: str) -> None:
+        title = 2 * _pad + _letter * (len(self.branch.domain) + 2 + 0.85 * len(order))
+        below = _spread([self._group_width(group) for _, group in self.groups])
+        wide = int((below + _gap) // (self.pill + _gap)) if below else 0
+        self.columns = max(1, min(len(self.plain), max(ceil(sqrt(1.8 * len(self.plain))), wide)))
+        rows = ceil(len(self.plain) / self.columns) if self.plain else 0
+        self.own = max(title, 2 * _pad + self.columns * (self.pill + _gap) - _gap)
+        self.width = max(self.own, below)
+        rows += bool(self.groups)
+        self.height = self.head + rows * (_pill_height + _gap) + (_pad - _gap if rows else 0.0)
+
+    def _group_width(self, group: list["_Box"]) -> float:
+        return max(_spread(self._top_row(group)), self.pill)
+
+    def _columns(self, group: list["_Box"]) -> int:
+        """Return the number of columns in which the leaf boxes of a group are drawn. A leaf box has no boxes below it.
+        ``group``: the boxes below one router of this box; it begins with the leaf boxes."""
+        ending = sum(not child.groups for child in group)
+        most = _side_by_side if len(self.groups) == 1 else _side_by_side_each
+        return ending if ending <= most else round(sqrt(1.5 * ending))
+
+    def _top_row(self, group: list["_Box"]) -> list[float]:
+        """Return the widths in the first row of a group: first the width of each column of leaf boxes (see
+        ``_columns``), then the width of each other box."""
+        ending = [child.width for child in group if not child.groups]
+        columns = self._columns(group)
+        column_widths = [max(ending[column::columns]) for column in range(columns)]
+        return column_widths + [child.width for child in group if child.groups]
+
+    def place(self, left: float, top: float) -> None:
+        """Give every box its place, from the top down."""
+        waiting = [(self, left, top)]
+        while waiting:
+            box, left, top = waiting.pop()
+            box.top = top
+            middle = left + box.width / 2
+            centres = []
+            below = _spread([box._group_width(group) for _, group in box.groups])
+            x = middle - below / 2
+            for _, group in box.groups:
+                wide, columns, widths = box._group_width(group), box._columns(group), box._top_row(group)
+                centres.append(x + wide / 2)
+                tall = max(child.height for child in group)
+                start = x + (wide - _spread(widths)) / 2
+                ending = sum(not child.groups for child in group)
+                for place, child in enumerate(group):
+                    row, column = divmod(place, columns) if place < ending else (0, columns + place - ending)
+                    left = start + _spread(widths[:column]) + (_apart if column else 0.0)
+                    child.passage = left - _apart / 2 if row else None
+                    indent = (widths[column] - child.width) / 2
+                    waiting.append((child, left + indent, top + box.height + _drop + row * (tall + _drop)))
+                x += wide + _apart
+            # The frame extends over its routers, not over everything below them.
+            reach = max((abs(centre - middle) for centre in centres), default=0.0) + box.pill / 2 + _pad
+            half = max(box.own / 2, reach if centres else 0.0)
+            box.left, box.right = middle - half, middle + half
+
+    def _routers(self) -> Iterator[tuple[str, float, list["_Box"]]]:
+        """Yield three values for each router that has boxes below it: the router's name, the middle of the first row
+        of these boxes, and the boxes."""
+        for name, group in self.groups:
+            row = [child for child in group if child.passage is None]
+            yield name, (row[0].left + row[0].right + row[-1].left + row[-1].right) / 4, group
+
+    def frame(self, order: str) -> Iterator[str]:
+        name = self.branch.domain
+        yield (
+            f'<rect class="domain h{self.hue}" x="{self.left:.1f}" y="{self.top:.1f}" rx="12" '
+            f'width="{self.right - self.left:.1f}" height="{self.height:.1f}"/>'
+        )
+        yield (
+            f'<text x="{self.left + _pad:.1f}" y="{self.top + self.head - 9:.1f}">'
+            f'<tspan class="name">{escape(name)}</tspan>'
+            f'<tspan class="order" dx="6">{escape(order)}</tspan></text>'
+        )
+
+    def links(self) -> Iterator[str]:
+        bottom = self.top + self.height
+        for _, x, group in self._routers():
+            y = bottom - _pad - _pill_height / 2
+            for child in group:
+                to = (child.left + child.right) / 2
+                bend = bottom + _drop / 2
+                way = f"M{x:.1f} {y:.1f}"
+                if child.passage is not None:
+                    # Down to the row of this box first, beside the boxes above it.
+                    way += (
+                        f"C{x:.1f} {bend:.1f} {child.passage:.1f} {bend:.1f} {child.passage:.1f} {bottom + _drop:.1f}"
+                    )
+                    way += f"V{child.top - _drop:.1f}"
+                    x_from, bend = child.passage, child.top - _drop / 2
+                else:
+                    x_from = x
+                way += f"C{x_from:.1f} {bend:.1f} {to:.1f} {bend:.1f} {to:.1f} {child.top:.1f}"
+                yield f'<path class="link" d="{way}"/>'
+
+    def pills(self) -> Iterator[str]:
+        middle = (self.left + self.right) / 2
+        for place, name in enumerate(self.plain):
+            row, column = divmod(place, self.columns)
+            count = min(self.columns, len(self.plain) - row * self.columns)
+            x = middle + (column - (count - 1) / 2) * (self.pill + _gap)
+            yield from _pill(
+                name, x, self.top + self.head + row * (_pill_height + _gap) + _pill_height / 2, self.pill, False
+            )
+        for name, x, _ in self._routers():
+            yield from _pill(name, x, self.top + self.height - _pad - _pill_height / 2, self.pill, True)
+        if self.branch.via:
+            yield from _pill(self.branch.via, middle, self.top, self.pill, True)
+
 
 def draw(file: TopologyFile, title: str = "") -> str:
     """Return the whole SVG document. If ``title`` is not empty, it is written above the boxes."""
@@ -203,10 +313,10 @@ def draw(file: TopologyFile, title: str = "") -> str:
         )
     orders = {domain.name: domain.order for domain in file.domains}
     x, y = _edge, _edge + (_titled if title else 0.0)
-    boxes: list[_Box] = []
+    boxes: list["_Box"] = []
     for root in branches(file.organisation):
         upwards = _measured(file, root, orders)
-        _place(upwards[-1], x, y)
+        upwards[-1].place(x, y)
         boxes += upwards[::-1]
         x += upwards[-1].width + _apart
     for place, box in enumerate(sorted(boxes, key=lambda box: list(orders).index(box.branch.domain))):
@@ -224,23 +334,23 @@ def draw(file: TopologyFile, title: str = "") -> str:
     if title:
         parts.append(f'<text class="name" x="{_edge:.0f}" y="{_edge + 4:.0f}">{escape(title)}</text>')
     for box in boxes:
-        parts += _frame(box, orders[box.branch.domain])
+        parts += box.frame(orders[box.branch.domain])
     for box in boxes:
-        parts += _links(box)
+        parts += box.links()
     for box in boxes:
-        parts += _pills(box)
+        parts += box.pills()
     parts.append("</svg>")
     return "\n".join(parts) + "\n"
 
 
-def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list[_Box]:
+def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list["_Box"]:
     """Return the boxes of one tree, with their sizes. Each box comes after all boxes below it."""
     sequence = [root]
     for branch in sequence:
         sequence += branch.below
     boxes: dict[str, _Box] = {}
     for branch in reversed(sequence):
-        groups: dict[str, list[_Box]] = {}
+        groups: dict[str, list["_Box"]] = {}
         for child in branch.below:
             groups.setdefault(child.via, []).append(boxes[child.domain])
         for group in groups.values():
@@ -250,126 +360,12 @@ def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list[
         pill = max(34.0, 16 + _letter * max((len(name) for name in [*members, branch.via]), default=0))
         head = _head_below if branch.via else _head
         box = boxes[branch.domain] = _Box(branch, plain, list(groups.items()), pill, head)
-        _measure(box, orders[branch.domain])
+        box.measure(orders[branch.domain])
     return list(boxes.values())
-
-
-def _measure(box: _Box, order: str) -> None:
-    title = 2 * _pad + _letter * (len(box.branch.domain) + 2 + 0.85 * len(order))
-    below = _spread([_group_width(box, group) for _, group in box.groups])
-    wide = int((below + _gap) // (box.pill + _gap)) if below else 0
-    box.columns = max(1, min(len(box.plain), max(ceil(sqrt(1.8 * len(box.plain))), wide)))
-    rows = ceil(len(box.plain) / box.columns) if box.plain else 0
-    box.own = max(title, 2 * _pad + box.columns * (box.pill + _gap) - _gap)
-    box.width = max(box.own, below)
-    rows += bool(box.groups)
-    box.height = box.head + rows * (_pill_height + _gap) + (_pad - _gap if rows else 0.0)
-
-
-def _group_width(box: _Box, group: list[_Box]) -> float:
-    return max(_spread(_top_row(box, group)), box.pill)
 
 
 def _spread(widths: list[float]) -> float:
     return sum(widths) + _apart * max(len(widths) - 1, 0)
-
-
-def _columns(box: _Box, group: list[_Box]) -> int:
-    """Return the number of columns in which the leaf boxes of a group are drawn. A leaf box has no boxes below it.
-    ``group`` is the list of the boxes below one router of ``box``; it begins with the leaf boxes."""
-    ending = sum(not child.groups for child in group)
-    most = _side_by_side if len(box.groups) == 1 else _side_by_side_each
-    return ending if ending <= most else round(sqrt(1.5 * ending))
-
-
-def _top_row(box: _Box, group: list[_Box]) -> list[float]:
-    """Return the widths in the first row of a group: first the width of each column of leaf boxes (see ``_columns``),
-    then the width of each other box."""
-    ending = [child.width for child in group if not child.groups]
-    columns = _columns(box, group)
-    column_widths = [max(ending[column::columns]) for column in range(columns)]
-    return column_widths + [child.width for child in group if child.groups]
-
-
-def _place(root: _Box, left: float, top: float) -> None:
-    """Give every box its place, from the top down."""
-    waiting = [(root, left, top)]
-    while waiting:
-        box, left, top = waiting.pop()
-        box.top = top
-        middle = left + box.width / 2
-        centres = []
-        below = _spread([_group_width(box, group) for _, group in box.groups])
-        x = middle - below / 2
-        for _, group in box.groups:
-            wide, columns, widths = _group_width(box, group), _columns(box, group), _top_row(box, group)
-            centres.append(x + wide / 2)
-            tall = max(child.height for child in group)
-            start = x + (wide - _spread(widths)) / 2
-            ending = sum(not child.groups for child in group)
-            for place, child in enumerate(group):
-                row, column = divmod(place, columns) if place < ending else (0, columns + place - ending)
-                left = start + _spread(widths[:column]) + (_apart if column else 0.0)
-                child.passage = left - _apart / 2 if row else None
-                indent = (widths[column] - child.width) / 2
-                waiting.append((child, left + indent, top + box.height + _drop + row * (tall + _drop)))
-            x += wide + _apart
-        # The frame extends over its routers, not over everything below them.
-        reach = max((abs(centre - middle) for centre in centres), default=0.0) + box.pill / 2 + _pad
-        half = max(box.own / 2, reach if centres else 0.0)
-        box.left, box.right = middle - half, middle + half
-
-
-def _routers(box: _Box) -> Iterator[tuple[str, float, list[_Box]]]:
-    """Yield three values for each router that has boxes below it: the router's name, an x-coordinate, and the boxes.
-    The x-coordinate is the middle of the first row of these boxes."""
-    for name, group in box.groups:
-        row = [child for child in group if child.passage is None]
-        yield name, (row[0].left + row[0].right + row[-1].left + row[-1].right) / 4, group
-
-
-def _frame(box: _Box, order: str) -> Iterator[str]:
-    name = box.branch.domain
-    yield (
-        f'<rect class="domain h{box.hue}" x="{box.left:.1f}" y="{box.top:.1f}" rx="12" '
-        f'width="{box.right - box.left:.1f}" height="{box.height:.1f}"/>'
-    )
-    yield (
-        f'<text x="{box.left + _pad:.1f}" y="{box.top + box.head - 9:.1f}"><tspan class="name">{escape(name)}</tspan>'
-        f'<tspan class="order" dx="6">{escape(order)}</tspan></text>'
-    )
-
-
-def _links(box: _Box) -> Iterator[str]:
-    bottom = box.top + box.height
-    for _, x, group in _routers(box):
-        y = bottom - _pad - _pill_height / 2
-        for child in group:
-            to = (child.left + child.right) / 2
-            bend = bottom + _drop / 2
-            way = f"M{x:.1f} {y:.1f}"
-            if child.passage is not None:
-                # Down to the row of this box first, beside the boxes above it.
-                way += f"C{x:.1f} {bend:.1f} {child.passage:.1f} {bend:.1f} {child.passage:.1f} {bottom + _drop:.1f}"
-                way += f"V{child.top - _drop:.1f}"
-                x_from, bend = child.passage, child.top - _drop / 2
-            else:
-                x_from = x
-            way += f"C{x_from:.1f} {bend:.1f} {to:.1f} {bend:.1f} {to:.1f} {child.top:.1f}"
-            yield f'<path class="link" d="{way}"/>'
-
-
-def _pills(box: _Box) -> Iterator[str]:
-    middle = (box.left + box.right) / 2
-    for place, name in enumerate(box.plain):
-        row, column = divmod(place, box.columns)
-        count = min(box.columns, len(box.plain) - row * box.columns)
-        x = middle + (column - (count - 1) / 2) * (box.pill + _gap)
-        yield from _pill(name, x, box.top + box.head + row * (_pill_height + _gap) + _pill_height / 2, box.pill, False)
-    for name, x, _ in _routers(box):
-        yield from _pill(name, x, box.top + box.height - _pad - _pill_height / 2, box.pill, True)
-    if box.branch.via:
-        yield from _pill(box.branch.via, middle, box.top, box.pill, True)
 
 
 def _pill(name: str, x: float, y: float, width: float, router: bool) -> Iterator[str]:

@@ -302,6 +302,72 @@ class Mapped:
                 event = Event(process, index, row.kind, row.message, row.to, row.time, extra=extra, **more)  # type: ignore[arg-type]
                 yield msgspec.structs.replace(event, assumed=True) if row.assumed else event
 
+    def report(self, files: list[dict[str, Any]], unreadable: Unreadable, tied: int) -> dict[str, Any]:
+        by_kind = Counter(row.kind for rows in self.lines.values() for row in rows)
+        return {
+            "version": __version__,
+            "files": files,
+            "records": self.records,
+            "processes": len(self.lines),
+            "events": self.events,
+            "sends": by_kind[SEND],
+            "deliveries": by_kind[DELIVER],
+            "locals": by_kind[LOCAL],
+            "skipped": dict(self.skipped.counts),
+            "skipped_first": self.skipped.first,
+            "kinds": {kind: dict(counts.most_common(_kinds_shown)) for kind, counts in self.kinds.items()},
+            **Ends(row for rows in self.lines.values() for row in rows).report(),
+            "fields": list(islice(self.fields, _fields_shown)),
+            "tied": tied if self.plan.mapping.index != "file" else 0,
+            "assumed": self.assumed(),
+            "unreadable": unreadable.count,
+            "unreadable_first": unreadable.first,
+            "preview": self.preview,
+            "to": None,
+        }
+
+    def advice(self, report: dict[str, Any], unreadable: Unreadable) -> str | None:
+        """Return advice for the user if the mapping finds no sends, or no deliveries, or if no delivery has the message
+        id of a send. Otherwise return ``None``."""
+        if not self.records:
+            first = f" ({unreadable.first[0]})" if unreadable.first else ""
+            return f"no record could be read{first}"
+        skipped = self.skipped
+        if skipped.counts["no_match"] == self.records:
+            return f"no line matches the pattern; the first of {self.records:,}: {skipped.first['no_match'][0]}"
+        mapping = self.plan.mapping
+        for option, kind, text in (("--send", SEND, mapping.send), ("--deliver", DELIVER, mapping.deliver)):
+            if not self.kinds[kind] and self.plan.kind is not None:
+                seen = self._seen()
+                return f"{option} {text!r} matches no {self.plan.kind.text}{seen or f'; fields: {self._fields()}'}"
+        if not self.events:
+            reason, count = skipped.counts.most_common(1)[0]
+            first = f"the first of {count:,} skipped records: {skipped.first[reason][0]}"
+            return f"no record could become an event; {first}; fields: {self._fields()}"
+        for option, kind in (("--send", "sends"), ("--deliver", "deliveries")):
+            if not report[kind]:
+                place = next(iter(skipped.first.get("no_message", [])), "")
+                return f"no {kind}: {place or f'{option} matches no line'}; fields: {self._fields()}"
+        if not report["matched"]:
+            ids = {kind: self._first_id(kind) for kind in (SEND, DELIVER)}
+            return (
+                "no delivery has the id of a send, so nothing can be judged: the first send has the id "
+                f"{ids[SEND]!r}, the first delivery has the id {ids[DELIVER]!r}"
+            )
+        return None
+
+    def _seen(self) -> str:
+        counts: Counter[str] = sum(self.kinds.values(), Counter())
+        shown = [f"{value!r} ({count:,})" for value, count in counts.most_common(_kinds_shown) if value]
+        return f": found {', '.join(shown)}" if shown else ""
+
+    def _first_id(self, kind: str) -> str | None:
+        return next((row.message for rows in self.lines.values() for row in rows if row.kind == kind), None)
+
+    def _fields(self) -> str:
+        more = ", …" if len(self.fields) > _fields_shown else ""
+        return ", ".join(islice(self.fields, _fields_shown)) + more if self.fields else "none"
+
 
 def _mark_ties(rows: list[Row], unsorted: set[str]) -> None:
     """Set ``assumed`` for sends and deliveries with the same sort key ``place``, because their sequence is not known.
@@ -349,8 +415,8 @@ def convert_mapped(
                 mapped.read(file, form, guard, left)
                 files.append({"file": file.name, "format": form, "events": mapped.events - before})
     tied = mapped.sort()
-    report = _report(mapped, files, unreadable, tied)
-    report["advice"] = _advice(mapped, report, unreadable)
+    report = mapped.report(files, unreadable, tied)
+    report["advice"] = mapped.advice(report, unreadable)
     if not preview and report["advice"] is not None and not (report["sends"] and report["deliveries"]):
         raise TraceError(f"{files[0]['file']}: {report['advice']}")
     if to is not None and not preview:
@@ -360,77 +426,6 @@ def convert_mapped(
         )
         report["to"] = os.fsdecode(to)
     return report | {"seconds": round(time.perf_counter() - started, 3)}
-
-
-def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable, tied: int) -> dict[str, Any]:
-    by_kind = Counter(row.kind for rows in mapped.lines.values() for row in rows)
-    return {
-        "version": __version__,
-        "files": files,
-        "records": mapped.records,
-        "processes": len(mapped.lines),
-        "events": mapped.events,
-        "sends": by_kind[SEND],
-        "deliveries": by_kind[DELIVER],
-        "locals": by_kind[LOCAL],
-        "skipped": dict(mapped.skipped.counts),
-        "skipped_first": mapped.skipped.first,
-        "kinds": {kind: dict(counts.most_common(_kinds_shown)) for kind, counts in mapped.kinds.items()},
-        **Ends(row for rows in mapped.lines.values() for row in rows).report(),
-        "fields": list(islice(mapped.fields, _fields_shown)),
-        "tied": tied if mapped.plan.mapping.index != "file" else 0,
-        "assumed": mapped.assumed(),
-        "unreadable": unreadable.count,
-        "unreadable_first": unreadable.first,
-        "preview": mapped.preview,
-        "to": None,
-    }
-
-
-def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> str | None:
-    """Return advice for the user if the mapping finds no sends, or no deliveries, or if no delivery has the message id
-    of a send. Otherwise return ``None``."""
-    if not mapped.records:
-        first = f" ({unreadable.first[0]})" if unreadable.first else ""
-        return f"no record could be read{first}"
-    skipped = mapped.skipped
-    if skipped.counts["no_match"] == mapped.records:
-        return f"no line matches the pattern; the first of {mapped.records:,}: {skipped.first['no_match'][0]}"
-    mapping = mapped.plan.mapping
-    for option, kind, text in (("--send", SEND, mapping.send), ("--deliver", DELIVER, mapping.deliver)):
-        if not mapped.kinds[kind] and mapped.plan.kind is not None:
-            seen = _seen(mapped)
-            return f"{option} {text!r} matches no {mapped.plan.kind.text}{seen or f'; fields: {_fields(mapped)}'}"
-    if not mapped.events:
-        reason, count = skipped.counts.most_common(1)[0]
-        first = f"the first of {count:,} skipped records: {skipped.first[reason][0]}"
-        return f"no record could become an event; {first}; fields: {_fields(mapped)}"
-    for option, kind in (("--send", "sends"), ("--deliver", "deliveries")):
-        if not report[kind]:
-            place = next(iter(skipped.first.get("no_message", [])), "")
-            return f"no {kind}: {place or f'{option} matches no line'}; fields: {_fields(mapped)}"
-    if not report["matched"]:
-        ids = {kind: _first_id(mapped, kind) for kind in (SEND, DELIVER)}
-        return (
-            "no delivery has the id of a send, so nothing can be judged: the first send has the id "
-            f"{ids[SEND]!r}, the first delivery has the id {ids[DELIVER]!r}"
-        )
-    return None
-
-
-def _seen(mapped: Mapped) -> str:
-    counts: Counter[str] = sum(mapped.kinds.values(), Counter())
-    shown = [f"{value!r} ({count:,})" for value, count in counts.most_common(_kinds_shown) if value]
-    return f": found {', '.join(shown)}" if shown else ""
-
-
-def _first_id(mapped: Mapped, kind: str) -> str | None:
-    return next((row.message for rows in mapped.lines.values() for row in rows if row.kind == kind), None)
-
-
-def _fields(mapped: Mapped) -> str:
-    more = ", …" if len(mapped.fields) > _fields_shown else ""
-    return ", ".join(islice(mapped.fields, _fields_shown)) + more if mapped.fields else "none"
 
 
 def _why_missing(column: str, values: dict[str, Value], fields: dict[str, Any]) -> str:
