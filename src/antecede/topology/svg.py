@@ -313,7 +313,7 @@ def draw(file: TopologyFile, title: str = "") -> str:
         )
     orders = {domain.name: domain.order for domain in file.domains}
     x, y = _edge, _edge + (_titled if title else 0.0)
-    boxes: list["_Box"] = []
+    boxes: list[_Box] = []
     for root in branches(file.organisation):
         upwards = _measured(file, root, orders)
         upwards[-1].place(x, y)
@@ -350,7 +350,7 @@ def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list[
         sequence += branch.below
     boxes: dict[str, _Box] = {}
     for branch in reversed(sequence):
-        groups: dict[str, list["_Box"]] = {}
+        groups: dict[str, list[_Box]] = {}
         for child in branch.below:
             groups.setdefault(child.via, []).append(boxes[child.domain])
         for group in groups.values():
