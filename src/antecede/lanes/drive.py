@@ -384,7 +384,7 @@ class Order:
         count = -1
         while self._held or any(question.reopen for question in self.box.wanted()):
             suspect = any(time.monotonic() - one._since > SUSPECT_SECONDS for one in self._held.values())
-            await asyncio.gather(*(self._ask(question, suspect) for question in self.box.wanted()))
+            await asyncio.gather(*(self._ask(question, suspect) for question in self.box.wanted(suspect)))
             self._look()
             pause = PAUSE_SECONDS[0] if len(self._held) != count else min(2 * pause, longest)
             count = len(self._held)

@@ -136,7 +136,8 @@ class Kafka:
     def arrival(self, record: Record, group: str | None, stamp: Stamp) -> Arrival:
         reader = self.reader(TopicPartition(record.topic, record.partition), group)
         self._first.setdefault(reader, record.offset)
-        return Arrival(reader, record.offset + 1, stamp.causes, stamp.track, redelivered=reader in self._rewound)
+        again, time = reader in self._rewound, record.timestamp / 1000
+        return Arrival(reader, record.offset + 1, stamp.causes, stamp.track, redelivered=again, time=time)
 
     async def give_back(self, consumer: AIOKafkaConsumer, where: TopicPartition, offset: int) -> None:
         """Fetch this record again, if the partition is still ours."""

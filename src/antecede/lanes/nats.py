@@ -134,6 +134,7 @@ class JetStream:
             stamp.track,
             redelivered=meta.num_delivered > 1,
             sequence=meta.sequence.consumer,
+            time=meta.timestamp.timestamp(),
         )
 
     async def publish(

@@ -134,7 +134,7 @@ class RedisStreams:
         position = position_of(entry)
         again = position <= self._top.get(reader, 0)
         self._top[reader] = max(position, self._top.get(reader, 0))
-        return Arrival(reader, position, stamp.causes, stamp.track, again)
+        return Arrival(reader, position, stamp.causes, stamp.track, again, time=(position >> 64) / 1000)
 
     async def again(self, arrival: Arrival, entry: bytes, fields: dict[bytes, bytes]) -> None:
         """What the box returns comes again at once. What failed stays pending, and is claimed later."""
