@@ -284,24 +284,6 @@ class Box:
         self._close(self._readers[reader], decided)
         return decided
 
-    def forget(self, reader: str) -> list[Arrival]:
-        """The service does not read this lane any more: nothing waits for it."""
-        decided: list[Arrival] = []
-        gone = self._readers[reader]
-        self._close(gone, decided)
-        for arrival in gone.queued:
-            self._decide(arrival, Verdict.RETURN, decided)
-        del self._readers[reader]
-        self._lanes[name_of(gone.lane)].remove(gone)
-        if not self._lanes[name_of(gone.lane)]:
-            del self._lanes[name_of(gone.lane)]
-        self._gates.clear()
-        for arrival in self.held:
-            arrival._needs = [need for need in arrival._needs if need.reader is not gone]
-        for _, _, arrival in gone.beyond:
-            self._advance(arrival, decided)
-        return decided
-
     def _close(self, reader: _Reader, decided: list[Arrival]) -> None:
         held = [arrival for arrival in reader.outstanding.values() if arrival is not None]
         waiting = [arrival for several in reader.waiting.values() for arrival in several]
@@ -472,11 +454,13 @@ class Box:
     def _left(self, arrival: Arrival) -> _Reader | None:
         """The arrival leaves the box. Its reader, unless it was closed meanwhile: the broker's floor will tell."""
         reader = arrival._home
-        if reader is None:
-            raise LanesError("unknown", "This arrival was not given to the box.")
         if arrival.verdict is Verdict.HELD:
-            del self._held[arrival]
+            if self._held.pop(arrival, arrival) is arrival:
+                raise LanesError("unknown", "This arrival was not given to the box.")
             arrival.verdict = Verdict.RETURN
+        if reader is None:
+            self._readers[arrival.reader].queued.remove(arrival)
+            return None
         reader.running.discard(arrival)
         return None if reader.closed else reader
 
