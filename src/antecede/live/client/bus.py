@@ -225,6 +225,8 @@ class Handlers:
         finally:
             if self.spans is not None:
                 self.spans.end(span, "", failure)
+            # Its traceback leads to this frame, so otherwise the letter would wait for the garbage collector.
+            failure = None
 
 
 def read(letter: Letter, kind: type[Notification] | None) -> Any:
