@@ -436,3 +436,22 @@ def test_a_cancelled_dial_is_not_taken_for_a_failed_one(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("antecede.live.server.dial", stubborn)
     asyncio.run(main())
+
+
+def test_a_dial_that_fails_unexpectedly_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = [0]
+
+    async def failing(*_: object) -> None:
+        calls[0] += 1
+        raise ValueError("nobody expects this")
+
+    async def main() -> None:
+        runtime = ServerRuntime(_topology(), "s1", durability="memory", agents={})
+        await runtime.start()
+        async with asyncio.timeout(20):
+            while calls[0] < 3:
+                await asyncio.sleep(0.02)
+        await runtime.stop()
+
+    monkeypatch.setattr("antecede.live.server.dial", failing)
+    asyncio.run(main())
