@@ -49,6 +49,7 @@ class TroubledFiles(Files):
     def __init__(self, journal: str, faults: str) -> None:
         self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self._faults = Path(faults)
+        self._owner = os.getpid()
         # The commit thread and a snapshot's thread share the disk: the journal has their operations in sequence.
         self._lock = RLock()
 
@@ -71,6 +72,10 @@ class TroubledFiles(Files):
             return file
 
     def close(self, file: int) -> None:
+        if os.getpid() != self._owner:
+            # A copy (by fork) of the server's process closes only its own descriptors.
+            super().close(file)
+            return
         with self._lock:
             self._note("close", file)
             super().close(file)
