@@ -136,6 +136,8 @@ def test_a_folder_of_a_store_is_read_like_a_folder_of_this_machine(store: Store)
     names = ["day=1/part-0.parquet", "day=2 and more/part-1.jsonl"]
     assert here.files == [str(folder / "shop" / "events" / name) for name in names]
     assert there.files == [f"s3://bucket/shop/events/{name}" for name in names]
+    assert plan([address("")]).files == there.files
+    assert plan([address("shop/events/day=1/part-0.parquet")]).metadata == [Metadata(recorded_by="us")]
 
 
 def test_a_file_url_has_the_metadata_of_its_folder(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import io
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, unquote
 
@@ -212,12 +213,13 @@ def _remote(address: str, metadata: list[Metadata]) -> list[str]:
         below = (
             system.get_file_info(fs.FileSelector(inner, recursive=True)) if about.type == fs.FileType.Directory else []
         )
-        beside = system.get_file_info(inner + METADATA_ENDING)
     except (OSError, pa.ArrowException) as error:
         raise TraceError(f"{_named(address)}: cannot be read: {_reason(error)}") from None
     if about.type == fs.FileType.File:
-        if beside.type == fs.FileType.File:
-            metadata.append(_metadata_at(_address(address, METADATA_ENDING)))
+        # A store that may not be listed refuses to say that a file is missing.
+        with suppress(OSError):
+            if system.get_file_info(inner + METADATA_ENDING).is_file:
+                metadata.append(_metadata_at(_address(address, METADATA_ENDING)))
         return [address]
     # The path of each file below the directory.
     names = sorted(one.path.removeprefix(inner.rstrip("/")).lstrip("/") for one in below if one.is_file)
@@ -228,8 +230,8 @@ def _remote(address: str, metadata: list[Metadata]) -> list[str]:
     ]
     if not files:
         raise TraceError(f"{_named(address)}: found no trace files there, such as .jsonl or .parquet files")
-    described = {METADATA_NAME, *(name + METADATA_ENDING for name in files)}
-    metadata += [_metadata_at(_address(address, f"/{name}")) for name in names if name in described]
+    wanted = {METADATA_NAME, *(name + METADATA_ENDING for name in files)}
+    metadata += [_metadata_at(_address(address, f"/{name}")) for name in names if name in wanted]
     return [_address(address, f"/{name}") for name in files]
 
 
