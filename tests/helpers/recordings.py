@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 from antecede.recording.segments import Recording
-from antecede.topology import TopologyFile
 from antecede.trace import Event, read_events
 
 
-def project_directory(directory: str, topology: TopologyFile | None = None) -> Iterator[Event]:
+def project_directory(directory: str) -> Iterator[Event]:
     """Return all rows of a data directory: the converted ones, then those of the rest of its log."""
-    recording = Recording(directory, topology)
+    recording = Recording(directory)
     if recording.pieces:
         yield from read_events([piece.path for piece in recording.pieces])[0]
     yield from recording.rows()

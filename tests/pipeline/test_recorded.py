@@ -37,7 +37,7 @@ def _written(directory: str, steps: int) -> None:
             for done in records:
                 assert done.record is not None
                 log.wait(log.append(done.record))
-    begin(directory, _topology)
+    begin(directory)
 
 
 def test_the_same_verdict_on_parquet_and_log(running: Any, tmp_path: Path) -> None:

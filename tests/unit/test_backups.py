@@ -125,7 +125,7 @@ def test_a_stopped_system(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert not (tmp_path / "more").exists()
     victim.write_bytes(good)
     # Also files that recovery does not read.
-    for victim in (Path(backup, "s1", "trace", "topology.toml"), Path(backup, "topology.toml")):
+    for victim in (Path(backup, "s1", "trace", "begun"), Path(backup, "topology.toml")):
         good = victim.read_bytes()
         victim.write_bytes(good + b"# changed\n")
         capsys.readouterr()

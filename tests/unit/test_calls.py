@@ -300,7 +300,7 @@ def test_converted_segments_say_which_operations_conflict(tmp_path: Path) -> Non
             step = machine.step([Published("al", number, ("till()",), "put", body, True)], 0.0, number)
             assert step.record is not None
             log.wait(log.append(step.record))
-    begin(directory, alone)
+    begin(directory)
     assert convert(directory) > 0
     table = {"till@s1": [["count", "put"], ["count", "take"], ["put", "take"], ["take", "take"]]}
     with gathered([directory]) as paths:

@@ -141,7 +141,7 @@ def test_a_client_that_replies_in_its_handler(tmp_path: Path, local: bool) -> No
             await server.stop()
 
     run_bounded(main)
-    rows = list(project_directory(data, file))
+    rows = list(project_directory(data))
     verdict = judge(rows)
     assert verdict.holds("causal")
     asked = {

@@ -38,7 +38,7 @@ def _written(directory: str, publishes: int) -> AgentServer:
 def test_rows_of_a_directory(tmp_path: Path) -> None:
     directory = str(tmp_path / "s1")
     server = _written(directory, 3)
-    rows = list(project_directory(directory, _topology))
+    rows = list(project_directory(directory))
     assert [(row.process, row.index, row.kind, row.to) for row in rows] == [
         ("c@s1", index, "send", ("a", "c@s1")) for index in range(3)
     ]

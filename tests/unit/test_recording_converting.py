@@ -55,7 +55,7 @@ def _written(directory: str, publishes: int) -> None:
             # Two clients by turns, so that there is more than one index to remember.
             given = Published(f"c{number % 2}", (number + 1) // 2, ("c0@s1",), "Word", b"x" * 1000)
             _append(log, server.step([given], 0.0, 0).record)
-    begin(directory, _topology)
+    begin(directory)
 
 
 def _append(log: LogStore, record: bytes | None) -> None:
@@ -172,7 +172,7 @@ def test_a_record_across_two_segments_is_the_next_ones(tmp_path: Path) -> None:
         for step in range(5):
             bodies = [Published("c", 12 * step + k + 1, ("c@s1",), "Word", bytes(1_000_000)) for k in range(12)]
             _append(log, server.step(list(bodies), 0.0, 0).record)
-    begin(directory, _topology)
+    begin(directory)
     whole = _sorted(project_directory(directory))
     assert len(whole) == 60
     ends = closed_segments(directory)

@@ -39,7 +39,7 @@ def _written(directory: Path, server: str, publishes: int) -> None:
             record = machine.step([given], 0.0, 0).record
             assert record is not None
             log.wait(log.append(record))
-    begin(str(directory), _topology)
+    begin(str(directory))
 
 
 def _rows(*paths: str | Path) -> list[Event]:

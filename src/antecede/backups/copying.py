@@ -17,7 +17,7 @@ import msgspec
 from antecede import limits
 from antecede.backups.folder import SAVED_IDENTITY, SavedFile, SavedServer, digest_of
 from antecede.errors import StoreError, StoreLockedError
-from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
+from antecede.recording.segments import BEGUN, FOLDER, pieces_in
 from antecede.store import Store
 from antecede.store.directory import (
     HEADER_BYTES,
@@ -177,8 +177,8 @@ def copied(directory: str, server: str, folder: str, report_progress: Callable[[
         wanted = [IDENTITY, *([] if found.snapshot is None else [snapshot_name(found.snapshot.upto)])]
         wanted += [segment_name(number) for number in judged.segments if number <= judged.tail.segment]
         wanted += [f"{FOLDER}/{os.path.basename(piece.path)}" for piece in pieces_in(directory)]
-        if os.path.exists(f"{directory}/{FOLDER}/{TOPOLOGY}"):
-            wanted.append(f"{FOLDER}/{TOPOLOGY}")
+        if os.path.exists(f"{directory}/{FOLDER}/{BEGUN}"):
+            wanted.append(f"{FOLDER}/{BEGUN}")
         sizes = {name: os.stat(f"{directory}/{name}").st_size for name in wanted}
     copy = ServerCopy(folder, Cut(server, f"{found.incarnation:016x}", found.last, sizes))
     for name, offset in copy.pages():
@@ -231,8 +231,8 @@ class FrozenFiles:
         wanted = [IDENTITY, *map(snapshot_name, snapshots[-1:]), *map(segment_name, numbered(names, "segment"))]
         pieces = pieces_in(directory)
         wanted += [f"{FOLDER}/{os.path.basename(piece.path)}" for piece in pieces]
-        if os.path.exists(f"{directory}/{FOLDER}/{TOPOLOGY}"):
-            wanted.append(f"{FOLDER}/{TOPOLOGY}")
+        if os.path.exists(f"{directory}/{FOLDER}/{BEGUN}"):
+            wanted.append(f"{FOLDER}/{BEGUN}")
         self.files = {}
         for name in wanted:
             os.link(f"{directory}/{name}", f"{self._folder}/{name}")

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from antecede.backups.folder import SAVED_IDENTITY, SAVED_TOPOLOGY, Backup, NewFolder, digest_of, write_system
 from antecede.errors import AntecedeError, StoreError, TopologyError, UsageError
-from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
+from antecede.recording.segments import BEGUN, FOLDER, pieces_in
 from antecede.server import AgentServer, Plan
 from antecede.server.items import Began, Item, Restored, decode_record, encode_record
 from antecede.server.recovery import recover
@@ -224,7 +224,7 @@ def restore(
             last = write_directory(files, folder, incarnations[server], first, records, state)
             result[server] = RestoredServer(f"{incarnations[server]:016x}", last)
             write_system(folder, system)
-            _copy_trace(backup.folder(server), folder, file.text())
+            _copy_trace(backup.folder(server), folder)
         new.finish()
     return result
 
@@ -282,16 +282,16 @@ def marked(record: bytes, former: int) -> bytes:
     return encode_record(marked)
 
 
-def _copy_trace(source: str, folder: str, topology: str) -> None:
-    """Copy the Parquet files of a server's trace from the backup into a data directory, and write the topology of the
-    new system next to them. If the backup does not contain a trace of the server, do nothing."""
+def _copy_trace(source: str, folder: str) -> None:
+    """Copy the Parquet files of a server's trace from the backup into a data directory. If the backup does not contain
+    a trace of the server, do nothing."""
     if not os.path.isdir(f"{source}/{FOLDER}"):
         return
     with named(folder):
         os.mkdir(f"{folder}/{FOLDER}", 0o700)
         for piece in pieces_in(source):
             shutil.copyfile(piece.path, f"{folder}/{FOLDER}/{os.path.basename(piece.path)}")
-        Path(folder, FOLDER, TOPOLOGY).write_text(topology, encoding="utf-8")
+        Path(folder, FOLDER, BEGUN).touch()
         for name in os.listdir(f"{folder}/{FOLDER}"):
             file = os.open(f"{folder}/{FOLDER}/{name}", os.O_RDONLY)
             try:

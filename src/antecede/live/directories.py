@@ -95,7 +95,7 @@ class _Stopped:
     def _indices(self, addresses: list[str]) -> dict[str, int]:
         if self.store is None or not addresses:
             return {}
-        return next_indices(self.directory, self.machine.plan.file, addresses)
+        return next_indices(self.directory, addresses)
 
 
 def differing(folder: str, new: TopologyFile) -> TopologyFile | None:

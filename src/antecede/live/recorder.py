@@ -30,7 +30,6 @@ from antecede.recording.segments import FOLDER, pieces_in
 from antecede.store import Store, closed_segments
 from antecede.store.directory import named, numbered, segment_name
 from antecede.store.files import Files
-from antecede.topology import TopologyFile
 
 # The limits for data that a server keeps without needing it: the converted trace, and old segments of the log.
 #
@@ -114,7 +113,6 @@ class Recorder:
     def __init__(
         self,
         directory: str,
-        topology: TopologyFile,
         store: Store,
         log: ServerLog,
         background: Background,
@@ -139,9 +137,9 @@ class Recorder:
         self._not_before = 0.0
         self._task: asyncio.Task[None] | None = None
         segments.check_converter()
-        self._check(topology)
+        self._check()
 
-    def _check(self, topology: TopologyFile) -> None:
+    def _check(self) -> None:
         pieces = segments.pieces_in(self._directory)
         self.converted = pieces[-1].upto if pieces else 0
         found = self._store.recovered
@@ -155,7 +153,7 @@ class Recorder:
                 f"{self._directory}: the log begins with record {found.first}, but the trace needs record "
                 f"{self.converted + 1}: a server that ran without --trace can be recorded only with an empty directory"
             )
-        segments.begin(self._directory, topology)
+        segments.begin(self._directory)
         self._handled = self.converted
         self._release()
 

@@ -171,7 +171,7 @@ class ServerRuntime:
                 host_.declare(address, load_class(born))
             self.recorder: Recorder | None = None
             if kept is not None and (trace or is_begun(kept)):
-                self.recorder = Recorder(kept, topology, self.store, self.log, self.background, keep)
+                self.recorder = Recorder(kept, self.store, self.log, self.background, keep)
             self.core = ServerCore(
                 *(self.machine, host_.lives, self._wake, self.store, self.log, random, first),
                 epoch=system_epoch(self.epoch, data),
@@ -780,7 +780,7 @@ class LiveChanges(Adapter):
         runtime = self._runtime
         if not addresses or not runtime.data:
             return {}
-        return next_indices(runtime.data, runtime.topology, addresses)
+        return next_indices(runtime.data, addresses)
 
     def offload(self, work: Callable[[], None], then: Callable[[AntecedeError | None], None]) -> None:
         async def do() -> None:

@@ -3,7 +3,7 @@
 A *segment* is one file of the log. It is closed when the server writes to a later segment. The folder ``trace/`` in the
 data directory has the rows of closed segments, one file per segment::
 
-    trace/topology.toml                          the topology, needed for routers' ``hop`` rows
+    trace/begun                                  empty; shows that a trace was begun
     trace/events-00000000000000123456.parquet    the rows after the previous file, up to record 123456
 
 The metadata of each Parquet file contain the **place** where the file ends: the number of the last record, and the data
@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -35,7 +34,6 @@ from antecede.server.items import Began, decode_record, joined
 from antecede.server.projection import Projection
 from antecede.store import Files, read_records
 from antecede.store.directory import IDENTITY, TEMPORARY, identity_of, named, numbered, write_file
-from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import DELIVER, LOCAL, Event, Metadata, TraceWriter
 from antecede.trace.sources import folders_of, is_trace_name
 
@@ -43,7 +41,8 @@ RECORDED_BY = "antecede serve"
 """The name of the program that recorded a server's trace. The metadata contain this name, followed by the program's
 version."""
 FOLDER = "trace"
-TOPOLOGY = "topology.toml"
+BEGUN = "begun"
+"""An empty file in the folder of a trace. A backup contains it, so that the restored server continues the trace."""
 PLACE_KEY = b"antecede.place"
 """The key in a Parquet file's metadata under which the :class:`Place` of the file is stored."""
 
@@ -116,17 +115,15 @@ def place_of(piece: Piece) -> Place:
     return place
 
 
-def begin(directory: str, topology: TopologyFile) -> None:
-    """Make the folder of a trace in a data directory, and write the topology into it. If the folder already has a
-    topology file, this file is not changed."""
+def begin(directory: str) -> None:
+    """Make the folder of a trace in a data directory, unless it exists."""
     files, folder = Files(), f"{directory}/{FOLDER}"
     with named(folder):
         if not os.path.isdir(folder):
             files.make_directory(folder)
             files.sync_directory(directory)
-        # A topology that exists has the same epoch, otherwise the server would not have started.
-        if not os.path.exists(f"{folder}/{TOPOLOGY}"):
-            write_file(files, folder, TOPOLOGY, topology.text().encode())
+        if not os.path.exists(f"{folder}/{BEGUN}"):
+            write_file(files, folder, BEGUN, b"")
 
 
 def is_begun(directory: str) -> bool:
@@ -144,22 +141,10 @@ def tidy(directory: str, files: Files | None = None) -> None:
             files.unlink(f"{folder}/{name}")
 
 
-def recorded_topology(directory: str) -> TopologyFile | None:
-    """Return the topology that the server stored in the folder of its trace; None if the folder has no topology
-    file."""
-    path = Path(directory, FOLDER, TOPOLOGY)
-    try:
-        return parse_topology(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: cannot be read: {error}") from None
-
-
 class Recording:
     """Reads the rows of a data directory that are not yet converted to Parquet, and remembers how far it has read."""
 
-    def __init__(self, directory: str, topology: TopologyFile | None = None, files: Files | None = None) -> None:
+    def __init__(self, directory: str, files: Files | None = None) -> None:
         self.directory = directory
         self._files = files or Files()
         try:
@@ -167,7 +152,6 @@ class Recording:
         except OSError as error:
             raise StoreError(f"{directory}: {error.strerror}") from None
         self.pieces = pieces_in(directory)
-        self._topology = topology or recorded_topology(directory)
         self.upto = 0
         """The number of the last record whose rows are in a Parquet file or were yielded by :meth:`rows`."""
         self._projection: Projection | None = None
@@ -222,10 +206,7 @@ class Recording:
         return Place(self._projection.server, self.upto, self._projection.save())
 
     def _begin(self, server: str) -> Projection:
-        topology = self._topology
-        organisation = None if topology is None else topology.organisation
-        homes = {} if topology is None else {agent.name: agent.server for agent in topology.agents}
-        self._projection = Projection(server, self._incarnation, organisation, homes)
+        self._projection = Projection(server, self._incarnation)
         return self._projection
 
     def _server_of(self, record: bytes) -> str:
@@ -235,12 +216,12 @@ class Recording:
         return items[0].server
 
 
-def next_indices(directory: str, topology: TopologyFile | None, addresses: list[str]) -> dict[str, int]:
+def next_indices(directory: str, addresses: list[str]) -> dict[str, int]:
     """For each process in ``addresses``, return the index of its next row in the trace of a data directory. Return an
     empty dictionary if the rows cannot be read, for example because some records are neither in the log nor in the
     trace."""
     try:
-        indices = Recording(directory, topology).indices()
+        indices = Recording(directory).indices()
     except AntecedeError:
         # Nothing was recorded, so there is nothing to continue.
         return {}
