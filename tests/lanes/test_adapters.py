@@ -16,7 +16,7 @@ from lanes.test_live import in_thread, until
 pytest.importorskip("faststream")
 from faststream import Context
 
-from antecede.lanes import drive
+from antecede.lanes import decode, drive
 from antecede.lanes.faststream import CausalOrder
 from antecede.lanes.frontier import LanesError
 
@@ -328,3 +328,52 @@ def test_an_entry_that_was_trimmed_or_deleted_is_not_waited_for(redis: Broker) -
 
     in_thread(main)
     assert got == [b"2", b"3", b"4", b"effect"]
+
+
+def test_the_first_unfinished_message_is_looked_up(nats: Broker, redis: Broker) -> None:
+    """Its header tells whether it is older than a message that waits for it."""
+
+    async def main() -> None:
+        import nats as client
+        from nats.js.api import ConsumerConfig, StreamConfig
+        from redis.asyncio import Redis
+
+        from antecede.lanes.nats import JetStream
+        from antecede.lanes.redis import RedisStreams
+
+        lane = name()
+        connection = await client.connect(nats.url)
+        js = connection.jetstream()
+        await js.add_stream(StreamConfig(lane, subjects=[f"{lane}.*"]))
+        await js.add_consumer(lane, ConsumerConfig(durable_name="one", filter_subject=f"{lane}.b"))
+        for subject in "ab":
+            await js.publish(f"{lane}.{subject}", b"", headers={"antecede": f"1 {subject}=7"})
+        source = JetStream(js)
+        first = await source.first(source.reader(lane, "one"), 0)
+        assert first is not None
+        assert (first.position, first.header) == (2, "1 b=7")
+        assert first.time > 1e9
+        assert await source.first(source.reader(lane, "one"), 2) is None
+        await connection.close()
+
+        plain = Redis.from_url(redis.url)
+        await plain.xadd(lane, {"antecede": "1 a=1"})
+        entry = await plain.xadd(lane, {"antecede": "1 b=7"})
+        streams = RedisStreams(plain)
+        found = await streams.first(streams.reader(lane, "group"), await streams.end(streams.lane(lane)) - 1)
+        assert found is not None
+        assert found.header == b"1 b=7"
+        assert found.time == int(entry.split(b"-")[0]) / 1000
+        # FastStream packs the headers.
+        service = Service("redis", redis.url, name(), CausalOrder())
+        await service.broker.start()
+        other = name()
+        await service.say(other, 1)
+        found = await service.order._bound(None).order.source.first(streams.reader(other, "group"), 0)
+        assert found is not None
+        assert found.header
+        assert decode(found.header).problem is None
+        await service.broker.stop()
+        await plain.aclose()
+
+    in_thread(main)

@@ -60,6 +60,14 @@ class Facts(NamedTuple):
     """The lane or the durable went back: whatever is known of it is wrong."""
 
 
+class First(NamedTuple):
+    """A stored message: its position, its header, and when it was stored, by the broker's clock."""
+
+    position: int
+    header: str | bytes | None
+    time: float
+
+
 class Source(Protocol):
     """What an adapter knows about its broker. All answers come from leaders, and are as young as the question."""
 
@@ -80,6 +88,10 @@ class Source(Protocol):
 
     async def facts(self, reader: str, position: int) -> Facts:
         """What is finished of a durable. Somebody waits for this position."""
+        ...
+
+    async def first(self, reader: str, position: int) -> "First | None":
+        """The first message of a durable above this position, if the broker can be asked for it."""
         ...
 
 
@@ -410,6 +422,10 @@ class Order:
                     if facts.back:
                         self.close(reader)
                         return
+                    with suppress(Exception):
+                        first = await self.source.first(reader, facts.floor) if suspect else None
+                        if first is not None:
+                            self.box.head(question, first.position, decode(first.header).causes, first.time)
                     self._decided(self.box.floor(question, facts.floor))
                     for arrival in facts.gone:
                         self._decided(self.box.done(arrival))

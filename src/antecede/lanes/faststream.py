@@ -311,6 +311,8 @@ class _Redis(_Door):
         from antecede.lanes.redis import RedisStreams
 
         self._redis = RedisStreams(broker.config.broker_config.connection.client, name or "redis")
+        form = broker.message_format
+        self._redis.header_of = lambda fields: form.parse(fields.get(b"__data__", b""))[1].get(HEADER)
         super().__init__(broker, self._redis, options, key)
 
     async def numbered(self, cmd: Any) -> bool:

@@ -105,6 +105,9 @@ class Kafka:
                 await owner.commit({where: committed})
         return Opening(self.lane(where), committed, position, sole=True)
 
+    async def first(self, reader: str, position: int) -> None:
+        return None
+
     async def facts(self, reader: str, position: int) -> Facts:
         where, group = self._parts(reader)
         if group is None:

@@ -8,6 +8,7 @@ filter; so the next message of the filter is looked up: everything before it is 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from nats.aio.msg import Msg
@@ -16,7 +17,7 @@ from nats.js.api import AckPolicy, ConsumerInfo, StreamInfo
 from nats.js.errors import NotFoundError
 
 from antecede.lanes.box import Arrival
-from antecede.lanes.drive import Delivery, Facts, Opening, Order, identity
+from antecede.lanes.drive import Delivery, Facts, First, Opening, Order, identity
 from antecede.lanes.frontier import HEADER, Key, LanesError, Stamp
 
 PAGE = 256
@@ -82,6 +83,18 @@ class JetStream:
             return Facts(await self._floor(before, info, position))
         quiet = delivered.stream_seq if info.num_pending else max(delivered.stream_seq, before.state.last_seq)
         return Facts(await self._floor(before, info, position), quiet, delivered.consumer_seq)
+
+    async def first(self, reader: str, position: int) -> First | None:
+        stream, consumer = self._parts(reader)
+        config = (await self.js.consumer_info(stream, consumer)).config
+        found = []
+        for subject in config.filter_subjects or [config.filter_subject or ">"]:
+            with suppress(NotFoundError):
+                found.append(await self.js.get_msg(stream, seq=position + 1, subject=subject, next=True))
+        one = min(found, key=lambda one: one.seq or 0, default=None)
+        if one is None:
+            return None
+        return First(one.seq or 0, (one.headers or {}).get(HEADER), one.time.timestamp() if one.time else 0.0)
 
     async def _state(self, stream: str, consumer: str) -> tuple[StreamInfo, ConsumerInfo]:
         """The stream is asked first: whatever it has by then, the consumer's answer covers."""

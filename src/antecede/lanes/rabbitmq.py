@@ -45,6 +45,9 @@ class Queues:
         """Everything that came over an earlier channel is over: what was not acknowledged comes again."""
         return Opening(reader, self._bases[reader], sole=True)
 
+    async def first(self, reader: str, position: int) -> None:
+        return None
+
     async def facts(self, reader: str, position: int) -> Facts:
         back, now = self._back[reader], time.monotonic()
         gone = [key for key, (_, since) in back.items() if now - since > self.gone_seconds]

@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from antecede.lanes.box import Arrival, Verdict
-from antecede.lanes.drive import Delivery, Facts, Opening, Order, identity
+from antecede.lanes.drive import Delivery, Facts, First, Opening, Order, identity
 from antecede.lanes.frontier import HEADER, Key, Stamp
 
 _log = logging.getLogger("antecede.lanes")
@@ -48,6 +48,8 @@ class RedisStreams:
         self.alive_seconds = claim_seconds / 3
         self.claims: dict[str, tuple[str, Claimed]] = {}
         """By reader: the name of the consumer that claims, and what to do with a claimed entry."""
+        self.header_of: Callable[[dict[bytes, bytes]], str | bytes | None] = lambda fields: fields.get(HEADER.encode())
+        """Finds the header in an entry."""
         self._top: dict[str, int] = {}
 
     def lane(self, stream: str) -> str:
@@ -93,6 +95,12 @@ class RedisStreams:
             following = await self.client.xrange(stream, f"({id_of(last)}", "+", 1)
             last = max(last, position_of(following[0][0]) - 1 if following else end)
         return Facts(last)
+
+    async def first(self, reader: str, position: int) -> First | None:
+        stream, _ = self._parts(reader)
+        for entry, fields in await self.client.xrange(stream, f"({id_of(position)}", "+", 1):
+            return First(position_of(entry), self.header_of(fields), (position_of(entry) >> 64) / 1000)
+        return None
 
     async def _state(self, stream: str, group: str) -> tuple[int, int, int | None, float]:
         """The end of the stream, the last position that was delivered to the group, the lowest pending one, and for
