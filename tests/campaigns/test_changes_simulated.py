@@ -3,8 +3,8 @@
 
 from collections.abc import Callable
 
-from antecede.simulator.servers.changes import play
 from campaigns.driver import Played, Sums
+from worlds.changes import play
 
 
 def _play(seed: int) -> Played:

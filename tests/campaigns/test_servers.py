@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from antecede.simulator.servers.schedules import play
 from campaigns.driver import Played, Sums
+from worlds.schedules import play
 
 
 def _play(seed: int) -> Played:

@@ -16,11 +16,11 @@ import pytest
 from antecede.channel import Channel
 from antecede.engine import Context
 from antecede.server.change import Command
-from antecede.simulator.servers.changes import ChangingServer, ChangingWorld
 from antecede.simulator.servers.network import NONE
-from antecede.simulator.servers.workload import Work, Worker
 from antecede.store import PowerCut
 from helpers.changing import topology
+from worlds.changes import ChangingServer, ChangingWorld
+from worlds.workload import Work, Worker
 
 _agents = {"x": 1, "y": 2, "z": 3}
 _two = topology({"A": "12", "B": "23"}, _agents)

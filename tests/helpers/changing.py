@@ -10,10 +10,10 @@ import pytest
 from antecede.server import AgentServer, peering
 from antecede.server.peering import Lessons, refusal_of
 from antecede.simulator.servers import ServerWorld
-from antecede.simulator.servers.changes import FAULTS, ChangingWorld
 from antecede.simulator.servers.network import Faults
 from antecede.wire import ServerHello
 from helpers.seeds import note, seeds
+from worlds.changes import FAULTS, ChangingWorld
 
 
 def topology(

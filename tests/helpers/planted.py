@@ -1,8 +1,8 @@
 """Looks for a planted bug in the schedules of whole servers."""
 
 from antecede.simulator.servers.network import Faults
-from antecede.simulator.servers.schedules import Outcome, play
 from helpers.seeds import note, seeds
+from worlds.schedules import Outcome, play
 
 
 def caught(budget: int, *symptoms: str, orders: tuple[str, ...] = (), faults: Faults | None = None) -> Outcome:

@@ -1,5 +1,5 @@
 """Bugs planted into the way a server that was down learns changes of the topology. Each is caught by the schedules of
-:mod:`antecede.simulator.servers.changes` in which servers are away.
+:mod:`worlds.changes` in which servers are away.
 
 ``tests/simulation/test_changes.py`` runs the same schedules on what we ship, and finds nothing.
 """
@@ -14,10 +14,10 @@ from antecede.server import change, participation
 from antecede.server.items import Committed, Learned
 from antecede.server.organisation import Organisation
 from antecede.server.peering import Lessons
-from antecede.simulator.servers.changes import FAULTS, ChangingWorld, journey
 from antecede.simulator.servers.network import Faults
 from antecede.topology import change as topology_change
 from helpers.changing import AGENTS, MILD, found_by, topology, without_numbers
+from worlds.changes import FAULTS, ChangingWorld, journey
 
 Patch = pytest.MonkeyPatch
 _long = msgspec.structs.replace(FAULTS, seconds=4.0)

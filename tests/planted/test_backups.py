@@ -1,6 +1,6 @@
 """Bugs planted into the cut of a backup and into the restore, as they ship.
 
-Every test breaks one thing, and the worlds of :mod:`antecede.simulator.servers.backups` must notice within 300
+Every test breaks one thing, and the worlds of :mod:`worlds.backups` must notice within 300
 schedules. The same schedules find nothing in what we ship: ``tests/simulation/test_backups.py`` sees to that.
 """
 
@@ -15,10 +15,11 @@ from antecede.server.items import Restored
 from antecede.server.operator import Cutting
 from antecede.server.peering import Peering
 from antecede.server.snapshots import decode_state, encode_state
-from antecede.simulator.servers import ServerWorld, backups
-from antecede.simulator.servers.backups import play_backup
+from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.network import ROUGH, Faults
 from helpers.seeds import note, seeds
+from worlds import backups
+from worlds.backups import play_backup
 
 Patch = pytest.MonkeyPatch
 _quiet = dict.fromkeys(("partitions", "full_disks", "overloads", "stops", "client_kills", "takeovers", "silences"), 0)

@@ -9,9 +9,9 @@ from antecede.channel.routes import Addresses
 from antecede.engine import Belongings, Engine
 from antecede.server import AgentServer, change, organisation
 from antecede.server.items import Abandoned
-from antecede.simulator.servers.changes import FAULTS
-from antecede.simulator.servers.workload import Poisoned
 from helpers.changing import AGENTS, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, caught, topology
+from worlds.changes import FAULTS
+from worlds.workload import Poisoned
 
 Patch = pytest.MonkeyPatch
 _leave = [topology({"A": "12345"}, AGENTS), WITHOUT]

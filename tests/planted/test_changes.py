@@ -1,5 +1,5 @@
 """Bugs planted into changes of the topology, each caught by the schedules of
-:mod:`antecede.simulator.servers.changes`.
+:mod:`worlds.changes`.
 
 ``tests/simulation/test_changes.py`` runs the same schedules on what we ship, and finds nothing.
 """
@@ -19,9 +19,9 @@ from antecede.server.items import Committed
 from antecede.server.organisation import Organisation
 from antecede.server.participation import Participant
 from antecede.server.projection import Projection
-from antecede.simulator.servers.changes import ChangingWorld
 from antecede.topology import change as topology_change
 from helpers.changing import BUS, FLAT, JOURNEY, MOVED, ONE_MORE, caught, topology, without_numbers
+from worlds.changes import ChangingWorld
 
 Patch = pytest.MonkeyPatch
 _turned = [

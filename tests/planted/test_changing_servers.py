@@ -1,13 +1,13 @@
 """Bugs planted into the part of running servers in changes of the topology, caught by the schedules of
-:mod:`antecede.simulator.servers.changes`."""
+:mod:`worlds.changes`."""
 
 import pytest
 
 from antecede.server import change
 from antecede.server.participation import Deciding
 from antecede.server.peering import Lessons, Peering
-from antecede.simulator.servers.changes import ChangingServer, ChangingWorld
 from helpers.changing import BUS, FLAT, MOVED, ONE_MORE, caught
+from worlds.changes import ChangingServer, ChangingWorld
 
 Patch = pytest.MonkeyPatch
 

@@ -1,6 +1,6 @@
 """Bugs planted into driver, peering, sessions and client as they ship, each caught by the schedules of whole servers.
 
-Every test breaks one thing in one place, and the random worlds of :mod:`antecede.simulator.servers.schedules` must
+Every test breaks one thing in one place, and the random worlds of :mod:`worlds.schedules` must
 notice within a stated number of schedules. The same schedules find nothing in what we ship:
 ``tests/simulation/test_servers.py`` sees to that.
 """

@@ -10,8 +10,8 @@ from antecede.channel.routes import Senders
 from antecede.server.admission import Admission
 from antecede.server.entry import Entry, Incoming
 from antecede.server.sessions import Rights
-from antecede.simulator.servers.intruders import Intruded
 from helpers.planted import caught
+from worlds.intruders import Intruded
 
 Patch = pytest.MonkeyPatch
 _intruders = Intruded(intruders=12, resets=2, seconds=0.3)

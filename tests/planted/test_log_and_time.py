@@ -1,6 +1,6 @@
 """Bugs planted into server time, the witnesses of a log and its truncations, as they ship.
 
-Every test breaks one thing in one place, and the random worlds of :mod:`antecede.simulator.servers.schedules` must
+Every test breaks one thing in one place, and the random worlds of :mod:`worlds.schedules` must
 notice within a stated number of schedules.
 """
 

@@ -1,6 +1,6 @@
 """Bugs planted into link, channel, engine, store, server and router, each caught by the schedules of whole servers.
 
-Every test breaks one thing in one place, and the random worlds of :mod:`antecede.simulator.servers.schedules` must
+Every test breaks one thing in one place, and the random worlds of :mod:`worlds.schedules` must
 notice within a stated number of schedules. The same schedules find nothing in what we ship:
 ``tests/simulation/test_servers.py`` sees to that.
 """
@@ -22,13 +22,14 @@ from antecede.server.clock import Timers
 from antecede.server.driver import Driver, Gate
 from antecede.server.items import Published, Reacted
 from antecede.server.peering import Peering
-from antecede.simulator.servers import ServerWorld, schedules
+from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.network import Faults
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.store import Segments
 from antecede.store import recovery as walk_module
 from antecede.topology import Domain, Topology, parse_topology
 from helpers.planted import caught
+from worlds import schedules
 
 Patch = pytest.MonkeyPatch
 

@@ -1,6 +1,6 @@
 """Bugs planted into tries that survive a crash, as they ship: counts that are lost, doubled, or of other letters.
 
-Every test breaks one thing in one place, and the random worlds of :mod:`antecede.simulator.servers.schedules` must
+Every test breaks one thing in one place, and the random worlds of :mod:`worlds.schedules` must
 notice within a stated number of schedules. The same schedules find nothing in what we ship:
 ``tests/simulation/test_servers.py`` sees to that.
 """
@@ -17,8 +17,8 @@ from antecede.engine import Context, Outcome, React, Tries
 from antecede.server.driver import Driver, Retries
 from antecede.server.progress import Interrupted, Progress
 from antecede.simulator.servers import server
-from antecede.simulator.servers.workload import Poisoned
 from helpers.planted import caught
+from worlds.workload import Poisoned
 
 Patch = pytest.MonkeyPatch
 _endless = "handlers end the process of this server again and again"

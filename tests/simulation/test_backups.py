@@ -5,7 +5,7 @@
 
 import os
 
-from antecede.simulator.servers.backups import play_backup
+from worlds.backups import play_backup
 
 _seeds = max(15, int(os.environ.get("ANTECEDE_SEEDS", "0")))
 

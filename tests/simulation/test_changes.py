@@ -8,9 +8,9 @@ import os
 import msgspec
 import pytest
 
-from antecede.simulator.servers.changes import FAULTS, ChangingWorld, play
 from antecede.simulator.servers.network import NONE, Faults
 from helpers.changing import AGENTS, BUS, FLAT, JOURNEY, MILD, MOVED, ONE_MORE, topology
+from worlds.changes import FAULTS, ChangingWorld, play
 
 _seeds = int(os.environ.get("ANTECEDE_SEEDS", "3"))
 

@@ -15,11 +15,10 @@ from antecede.server import AgentServer
 from antecede.server.client import Numbering
 from antecede.server.projection import Projection, project
 from antecede.simulator.servers import ServerWorld
-from antecede.simulator.servers.__main__ import main
-from antecede.simulator.servers.schedules import play
 from antecede.trace import DELIVER, HOP, SEND, Event, verify, write_trace
 from antecede.wire import is_temporary
 from helpers.windows import small_window
+from worlds.schedules import play
 
 _parts = 6
 _seeds = int(os.environ.get("ANTECEDE_SEEDS", "3000"))
@@ -66,11 +65,6 @@ def test_clients_whose_window_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_seed_replays_byte_for_byte() -> None:
     one, other = ([msgspec.json.encode(row) for row in _worlds(11).trace()] for _ in range(2))
     assert one == other
-
-
-def test_the_replay_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["7"]) == 0
-    assert "1 schedules" in capsys.readouterr().out
 
 
 def test_schedules_reach_what_they_are_for() -> None:

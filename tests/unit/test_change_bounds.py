@@ -12,9 +12,9 @@ from antecede.server import AgentServer
 from antecede.server.change import read_attempt, read_number, read_stage, read_view
 from antecede.server.learning import item_of, read_lesson
 from antecede.server.participation import Participant
-from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import MILD
+from worlds.changes import plan_of
 
 _plain: dict[str, Any] = {"system": "s", "change": 1, "topology": "", "since": {}, "history": []}
 _stage = {**_plain, "coordinator": "s1", "clock_ms": 0}

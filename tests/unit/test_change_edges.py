@@ -22,10 +22,10 @@ from antecede.server.items import Abandoned, Committed, Forgot, Paused, Publishe
 from antecede.server.operations import DeadLetters
 from antecede.server.participation import Participant
 from antecede.server.recovery import recover
-from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology
 from helpers.summing import Sum
+from worlds.changes import plan_of
 
 _two = topology({"A": "12"}, {"a": 1, "b": 2})
 _moved = topology({"A": "12"}, {"a": 2, "b": 2})

@@ -16,9 +16,9 @@ from antecede.live.client.operator import RunningServers
 from antecede.server import AgentServer
 from antecede.server.change import ChangeRequest, Command, Outcome, Steps, Wait, carry_out, end_change
 from antecede.server.participation import Participant
-from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology
+from worlds.changes import plan_of
 
 _three = topology({"A": "12", "B": "23"}, {"a": 1, "b": 2})
 _more = topology({"A": "12", "B": "23"}, {"a": 1, "b": 2, "x": 1})

@@ -12,12 +12,12 @@ from antecede.server.items import Abandoned, Committed, Epoch, Learned, Publishe
 from antecede.server.learning import Lesson, item_of, learns, lesson_of, read_lesson, teachers_of, teaches, trusts
 from antecede.server.participation import Participant
 from antecede.server.projection import Projection
-from antecede.simulator.servers.changes import ChangingWorld, plan_of
 from antecede.simulator.servers.network import NONE
-from antecede.simulator.servers.workload import Work
 from antecede.topology import parse_topology
 from antecede.trace.epochs import united
 from helpers.changing import AGENTS, BUS, FLAT, MILD, topology
+from worlds.changes import ChangingWorld, plan_of
+from worlds.workload import Work
 
 
 def _world(texts: list[str], away: str = "s4") -> ChangingWorld:

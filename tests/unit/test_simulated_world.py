@@ -10,9 +10,10 @@ from antecede.orders import parse
 from antecede.simulator.draws import parse_draw
 from antecede.simulator.observers import Figures
 from antecede.simulator.run import Setup, Spontaneous, broadcast, simulate
-from antecede.simulator.servers import ServerWorld, changes, schedules
+from antecede.simulator.servers import ServerWorld
 from antecede.simulator.worlds import FaultyWorld
 from antecede.trace import Event
+from worlds import changes, schedules
 
 
 def test_a_faulty_world_remembers_only_what_is_under_way() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from antecede.cli.topology import _report_change as _report
 from antecede.server.change import Outcome
 from antecede.server.organisation import explain
-from antecede.simulator.servers.changes import journey
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from helpers.changing import AGENTS, BACK, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, topology
+from worlds.changes import journey
 
 
 def _region(old: str, new: str) -> str:

@@ -5,10 +5,8 @@
 * :mod:`~antecede.simulator.servers.client`: clients and operators. A client resends publishes that were not accepted.
 * :mod:`~antecede.simulator.servers.world`: the loop of events, and the choice of faults.
 * :mod:`~antecede.simulator.servers.judgement`: the checks at the end, which read the logs on the disks.
-* :mod:`~antecede.simulator.servers.schedules`: draws a topology (a forest), orders, agents and faults from one seed.
-  ``workload`` has the agents, ``intruders`` and ``backups`` have further schedules, ``changes`` those with changes.
 
-``python -m antecede.simulator.servers SEED`` plays one seed again.
+Random worlds, with changes, intruders and backups, are in ``tests/worlds``.
 """
 
 from antecede.simulator.servers.network import NONE, ROUGH, Faults

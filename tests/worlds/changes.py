@@ -29,15 +29,15 @@ from antecede.server.peering import CODE, UNCONFIRMED
 from antecede.server.projection import Projection
 from antecede.server.sessions import MOVED
 from antecede.simulator.draws import stream
-from antecede.simulator.servers import schedules
 from antecede.simulator.servers.judgement import findings
 from antecede.simulator.servers.network import Faults
-from antecede.simulator.servers.schedules import dead_letters, states
 from antecede.simulator.servers.server import SimulatedServer
-from antecede.simulator.servers.workload import Poisoning, Riddle, SharedData, Work, Worker, decide, decide_once, tried
 from antecede.simulator.servers.world import LOOK_SECONDS, ServerWorld
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from antecede.trace import HOP, Event
+from worlds import schedules
+from worlds.schedules import dead_letters, states
+from worlds.workload import Poisoning, Riddle, SharedData, Work, Worker, decide, decide_once, tried
 
 _tries_max = 5
 FAULTS = Faults(
@@ -425,7 +425,7 @@ class Schedule(schedules.Outcome):
     """The number of changes that were made."""
     missed: int = 0
     """The number of servers that were down during a change, summed over all changes."""
-    option: str = "--changes "
+    campaign: str = "test_changes_simulated.py"
 
 
 def play(seed: int) -> Schedule:

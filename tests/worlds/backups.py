@@ -23,18 +23,18 @@ from antecede.server.items import Restored, encode_record
 from antecede.server.operator import Cutting
 from antecede.server.snapshots import faults_of, renewed
 from antecede.simulator.draws import stream
-from antecede.simulator.servers.intruders import IdentifiedWorld
 from antecede.simulator.servers.judgement import findings
 from antecede.simulator.servers.network import Faults
-from antecede.simulator.servers.schedules import Outcome, play, promised_by
 from antecede.simulator.servers.server import DIRECTORY, SIZES, Copied, SimulatedServer
-from antecede.simulator.servers.workload import decide
 from antecede.simulator.servers.world import ServerWorld
 from antecede.store import read_records
 from antecede.store.directory import read_identity
 from antecede.store.log import write_directory
 from antecede.store.recovery import judge
 from antecede.store.simulated import SimulatedDisk
+from worlds.intruders import IdentifiedWorld
+from worlds.schedules import Outcome, play, promised_by
+from worlds.workload import decide
 
 _cuts = 3
 """The number of backups that an operator tries to make in one world."""

@@ -18,11 +18,14 @@ from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
 from antecede.server.peering import Peer
 from antecede.simulator.draws import stream
-from antecede.simulator.servers.intruders import IdentifiedWorld, Intruded, intruded
 from antecede.simulator.servers.judgement import dead_letter, expired, findings
 from antecede.simulator.servers.network import NONE, ROUGH, Faults
 from antecede.simulator.servers.server import NOBODY
-from antecede.simulator.servers.workload import (
+from antecede.simulator.servers.world import Logs, ServerWorld
+from antecede.topology import Domain, Topology
+from antecede.trace import DELIVER, SEND
+from worlds.intruders import IdentifiedWorld, Intruded, intruded
+from worlds.workload import (
     Crowd,
     Enquiry,
     Poisoning,
@@ -36,9 +39,6 @@ from antecede.simulator.servers.workload import (
     tried,
     unlucky,
 )
-from antecede.simulator.servers.world import Logs, ServerWorld
-from antecede.topology import Domain, Topology
-from antecede.trace import DELIVER, SEND
 
 # The check of a server that lost its data: its disk is empty, or has an older copy of the data.
 #
@@ -146,16 +146,15 @@ class Outcome(msgspec.Struct):
     found: list[str]
     crashes: int = 0
     deliveries: int = 0
-    option: str = ""
-    """The command-line option that stands before the seed in ``command``, with a space at its end. It is empty if there
-    is no option."""
+    campaign: str = "test_servers.py"
+    """The campaign whose seeds are these schedules."""
     traceback: str = ""
     """Where an exception ended the schedule; empty if it came to its end."""
 
     @property
     def command(self) -> str:
         """The command that replays this schedule."""
-        return f"python -m antecede.simulator.servers {self.option}{self.seed}"
+        return f"./run test tests/campaigns/{self.campaign} --first {self.seed}"
 
     def __str__(self) -> str:
         return "\n".join([*self.found, *filter(None, [self.traceback]), f"replay: {self.command}"])
