@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from random import random
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 from antecede import limits
 from antecede.access.authoriser import temporary_name
@@ -23,14 +22,12 @@ from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError, UsageError, again
 from antecede.failures import text_of
 from antecede.live.client import Bus
+from antecede.live.keys import Credentials
 from antecede.live.tcp import dial
 from antecede.server.client import ClientLine
 from antecede.server.connections import Connection
 from antecede.topology import Address, is_name
 from antecede.wire import TEMPORARY
-
-if TYPE_CHECKING:
-    from antecede.live.keys import Credentials
 
 
 class TcpLine:
@@ -201,7 +198,7 @@ def connect(
     patience: float = 10.0,
     waits: Callable[[str], None] | None = None,
     resumes: Callable[[str], None] | None = None,
-    credentials: "Credentials | str | Path | None" = None,
+    credentials: Credentials | str | Path | None = None,
 ) -> Bus:
     """Return a bus to the server at ``tcp://HOST:PORT``. Use it with ``async with``, which connects.
 
@@ -239,9 +236,7 @@ def _address_in(address: str) -> Address | None:
     return Address(host.strip("[]"), int(port))
 
 
-def _read(credentials: "Credentials | str | Path | None") -> "Credentials | None":
+def _read(credentials: Credentials | str | Path | None) -> Credentials | None:
     if credentials is None:
         return None
-    from antecede.live.keys import Credentials
-
     return credentials if isinstance(credentials, Credentials) else Credentials(credentials)
