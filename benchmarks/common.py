@@ -32,7 +32,19 @@ from antecede import ServerRuntime
 from antecede.errors import AntecedeError
 from antecede.orders import parse
 
-NAMES = ("channel", "objects", "verify", "store", "restart", "change", "hop", "paper000", "simulate", "lanes")
+NAMES = (
+    "channel",
+    "objects",
+    "verify",
+    "store",
+    "restart",
+    "change",
+    "hop",
+    "paper000",
+    "simulate",
+    "lanes",
+    "lanes_live",
+)
 root = str(Path(__file__).resolve().parents[1])
 own_source = str(Path(antecede.__file__).resolve().parents[1])
 

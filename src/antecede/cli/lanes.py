@@ -255,7 +255,7 @@ class _Simulated(_Link):
 
     async def consume(self, order: "Order", group: str, lanes: tuple[str, ...], handler: Handler) -> None:
         from antecede.lanes.box import Arrival
-        from antecede.lanes.drive import Delivery, identity
+        from antecede.lanes.drive import Delivery
         from antecede.lanes.frontier import HEADER
         from antecede.simulator import broker
 
@@ -274,7 +274,7 @@ class _Simulated(_Link):
             async def acknowledge() -> None:
                 one.durable.acknowledge(one)
 
-            delivery = Delivery(arrival, identity(headers, arrival), acknowledge)
+            delivery = Delivery(arrival, headers, acknowledge)
             await order.run(delivery, lambda: handler(one.message.body))
 
         tasks = set()

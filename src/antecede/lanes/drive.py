@@ -33,6 +33,8 @@ WARN_SECONDS = 10.0
 SUSPECT_SECONDS = 1.0
 ASK_SECONDS = 5.0
 PAUSE_SECONDS = (0.001, 0.05)
+STILL = 4
+"""After so many pauses without any progress, sole readers ask, too."""
 
 _log = logging.getLogger("antecede.lanes")
 
@@ -113,8 +115,7 @@ class Delivery:
     """One delivery, and how the broker is told about it."""
 
     arrival: Arrival
-    id: str
-    """Names the message in a recorded trace."""
+    headers: Mapping[Any, Any]
     ack: Callable[[], Awaitable[Any]] = _nothing
     give_back: Callable[[], Awaitable[Any]] = _nothing
     alive: Callable[[], Awaitable[Any]] = _nothing
@@ -128,13 +129,13 @@ class Delivery:
     _recorded: bool = False
     _waiter: "asyncio.Future[None] | None" = None
 
-
-def identity(headers: Mapping[str, Any] | None, arrival: Arrival) -> str:
-    """The id of a message in a trace: the sender's, or where the message lies if the sender does not record."""
-    found = (headers or {}).get(ID_HEADER)
-    if isinstance(found, bytes):
-        found = found.decode("latin-1")
-    return found or f"{arrival.reader.partition(' ')[0]}@{arrival.position}"
+    @property
+    def id(self) -> str:
+        """Names the message in a recorded trace: the sender's id, or its place if the sender does not record."""
+        found = self.headers.get(ID_HEADER)
+        if isinstance(found, bytes):
+            found = found.decode("latin-1")
+        return found or f"{self.arrival.reader.partition(' ')[0]}@{self.arrival.position}"
 
 
 class Waiting(NamedTuple):
@@ -177,6 +178,9 @@ class Order:
         self._settling: asyncio.Future[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
+        self._eager = False
+        self._sole: dict[str | None, int] = {}
+        self._count = 0
         self._beats: asyncio.Future[list[Any]] | None = None
         self._metrics = None if metrics is None else _Metrics(metrics)
 
@@ -242,7 +246,7 @@ class Order:
 
     async def opened(self) -> None:
         """Wait until everything that is expected is open."""
-        for reader in self._expected:
+        for reader in list(self._expected):
             while reader not in self._lanes:
                 try:
                     await self.open(reader)
@@ -268,6 +272,9 @@ class Order:
 
     def _opened(self, reader: str, facts: Opening) -> list[Arrival]:
         self._lanes[reader] = facts.lane
+        self._sole.pop(reader, None)
+        if facts.sole:
+            self._sole[reader] = facts.delivered or 0
         return self.box.open(
             reader, facts.lane, facts.floor, delivered=facts.delivered, sequence=facts.sequence, sole=facts.sole
         )
@@ -349,7 +356,8 @@ class Order:
                 await delivery.ack()
         finally:
             self._decided(self.box.done(arrival))
-            self._moved.set()
+            if self._eager:
+                self._moved.set()
 
     async def run(self, delivery: Delivery, handler: Callable[[], Awaitable[Any]]) -> Verdict:
         """The whole life of one delivery. An exception of the handler gives the message back, and is raised."""
@@ -378,6 +386,7 @@ class Order:
             self.recorder.delivered(delivery.id)
 
     def _decided(self, arrivals: list[Arrival]) -> None:
+        self._count += len(arrivals)
         for arrival in arrivals:
             delivery = self._held.pop(arrival, None)
             if delivery is not None and delivery._waiter is not None and not delivery._waiter.done():
@@ -393,16 +402,24 @@ class Order:
 
     async def _watching(self) -> None:
         pause, longest = PAUSE_SECONDS
-        count = -1
+        count, still = -1, 0
         while self._held or any(question.reopen for question in self.box.wanted()):
             suspect = any(time.monotonic() - one._since > SUSPECT_SECONDS for one in self._held.values())
-            await asyncio.gather(*(self._ask(question, suspect) for question in self.box.wanted(suspect)))
+            still, count = 0 if self._count != count else still + 1, self._count
+            await asyncio.gather(*(self._ask(question, suspect) for question in self._due(still < STILL, suspect)))
             self._look()
-            pause = PAUSE_SECONDS[0] if len(self._held) != count else min(2 * pause, longest)
-            count = len(self._held)
+            pause = min(2 * pause, longest) if still else PAUSE_SECONDS[0]
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._moved.wait(), pause)
             self._moved.clear()
+
+    def _due(self, moving: bool, suspect: bool) -> list[Question]:
+        """What to ask now. As long as deliveries move on, a sole reader knows by itself what has finished, except what
+        was delivered before it was opened."""
+        wanted = self.box.wanted(suspect)
+        shared = [q for q in wanted if q.reopen or self._sole.get(q.reader, 1) > 0]
+        self._eager = any(question.reader is not None for question in shared)
+        return shared if moving and not suspect else wanted
 
     async def _ask(self, question: Question, suspect: bool) -> None:
         """Ask the broker one question. If it does not answer, the question is asked again later. ``suspect``: something
@@ -426,6 +443,8 @@ class Order:
                         first = await self.source.first(reader, facts.floor) if suspect else None
                         if first is not None:
                             self.box.head(question, first.position, decode(first.header).causes, first.time)
+                    if facts.floor >= self._sole.get(reader, facts.floor + 1):
+                        self._sole[reader] = 0
                     self._decided(self.box.floor(question, facts.floor))
                     for arrival in facts.gone:
                         self._decided(self.box.done(arrival))

@@ -24,7 +24,7 @@ from faststream.message import AckStatus
 from faststream.message.source_type import SourceType
 
 from antecede.lanes.box import Verdict, Within
-from antecede.lanes.drive import Delivery, Order, Outcome, Waiting, identity
+from antecede.lanes.drive import Delivery, Order, Outcome, Waiting
 from antecede.lanes.frontier import HEADER, Key, LanesError, Scope, Stamp
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class CausalOrder:
             "recorder": recorder,
             "metrics": metrics,
         }
+        self._broker: Any = None
         self._door: _Door | None = None
 
     def __call__(self, msg: Any, /, *, context: Any) -> "_Middleware":
@@ -71,10 +72,9 @@ class CausalOrder:
     def bind(self, broker: Any) -> None:
         """Say which broker it is. Necessary only before a publish outside of handlers in a program without
         ``FastStream(broker)``."""
-        if self._door is None:
-            self._door = _door(broker, self._name, self._options, self.key)
-        elif self._door.broker is not broker:
+        if self._broker is not None and self._broker is not broker:
             raise LanesError("two-brokers", "Each broker needs a CausalOrder of its own.")
+        self._broker = broker
 
     async def check(self, broker: Any) -> None:
         """Refuse now what cannot be in order, and not with the first message. The broker must have started."""
@@ -94,17 +94,15 @@ class CausalOrder:
         self._bound(None).order.context.merge(token, key)
 
     def _bound(self, context: Any) -> "_Door":
+        """What the broker needs, from its first message on."""
         if self._door is None:
-            app = None if context is None else context.get("app")
-            near = None if context is None else context.get("broker")
-            for broker in (near, *(getattr(app, "brokers", None) or ())):
-                if broker is not None and any(one is self for one in broker.middlewares):
-                    self.bind(broker)
-                    break
-        if self._door is None:
-            raise LanesError(
-                "unbound", "Make a FastStream(broker) before the first publish, or call order.bind(broker)."
-            )
+            if self._broker is None and context is not None:
+                known = (context.get("broker"), *(getattr(context.get("app"), "brokers", None) or ()))
+                mine = [one for one in known if one is not None and any(each is self for each in one.middlewares)]
+                self._broker = mine[0] if mine else None
+            if self._broker is None:
+                raise LanesError("unbound", "Make FastStream(broker) before the first publish, or order.bind(broker).")
+            self._door = _door(self._broker, self._name, self._options, self.key)
         return self._door
 
 
@@ -204,6 +202,7 @@ class _Door:
         self.broker, self.source, self.key = broker, source, key
         self.order = Order(source, **options)
         self._opening: asyncio.Future[None] | None = None
+        self._queue: list[object] = []
 
     async def numbered(self, cmd: Any) -> bool:
         """Whether the broker will tell a position for this message."""
@@ -238,11 +237,18 @@ class _Door:
         return found
 
     async def opened(self) -> None:
-        """Open everything that the application reads, once."""
+        """Open everything that the application reads, once. Deliveries go on in the sequence in which they came."""
         if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
             self._opening = asyncio.ensure_future(self._open())
-        if not self._opening.done():
-            await asyncio.shield(self._opening)
+        if not self._opening.done() or self._queue:
+            turn = object()
+            self._queue.append(turn)
+            try:
+                await asyncio.shield(self._opening)
+                while self._queue[0] is not turn:
+                    await asyncio.sleep(0)
+            finally:
+                self._queue.remove(turn)
         self._opening.result()
 
     async def _open(self) -> None:
@@ -294,12 +300,9 @@ class _Nats(_Door):
         raw = message.raw_message
         if not raw.reply.startswith("$JS.ACK."):
             return None
-        await self.opened()
         arrival = self._js.arrival(raw, self.order.stamped(message.headers.get(HEADER), raw.subject))
-        await self.order.open(arrival.reader)
-        return Delivery(
-            arrival, identity(message.headers, arrival), ack=message.ack, give_back=message.nack, alive=raw.in_progress
-        )
+        await self.opened()
+        return Delivery(arrival, message.headers, ack=message.ack, give_back=message.nack, alive=raw.in_progress)
 
     def mute(self, message: Any) -> None:
         super().mute(message)
@@ -357,7 +360,7 @@ class _Redis(_Door):
         arrival = self._redis.arrival(reader, entry, self.order.stamped(message.headers.get(HEADER), reader))
         return Delivery(
             arrival,
-            identity(message.headers, arrival),
+            message.headers,
             ack=message.ack,
             give_back=lambda: self._redis.again(arrival, entry, raw["data"]),
             alive=lambda: self._redis.keep(stream.name, stream.group, stream.consumer, entry),
@@ -415,7 +418,7 @@ class _Kafka(_Door):
         await self._kafka.open(self.order)
         consumer = message.consumer
         message.consumer = committer = self._kafka.committer(consumer, arrival)
-        return Delivery(arrival, identity(message.headers, arrival), message.ack, committer.give_back)
+        return Delivery(arrival, message.headers, message.ack, committer.give_back)
 
 
 class _Rabbit(_Door):
@@ -446,7 +449,7 @@ class _Rabbit(_Door):
             self._queues.given_back(arrival, raw)
             await message.nack()
 
-        return Delivery(arrival, identity(message.headers, arrival), message.ack, give_back)
+        return Delivery(arrival, message.headers, message.ack, give_back)
 
     def mute(self, message: Any) -> None:
         raise AssertionError("the number of a delivery is new, or it was given back")

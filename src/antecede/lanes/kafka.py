@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListen
 from aiokafka.errors import KafkaError
 
 from antecede.lanes.box import Arrival, Verdict
-from antecede.lanes.drive import Delivery, Facts, Opening, Order, identity
+from antecede.lanes.drive import Delivery, Facts, Opening, Order
 from antecede.lanes.frontier import HEADER, Key, LanesError, Stamp
 
 _log = logging.getLogger("antecede.lanes")
@@ -206,7 +206,7 @@ class Kafka:
                 arrival = self.arrival(record, group, order.stamped(headers.get(HEADER), record.topic))
                 arrival.redelivered |= failed
                 try:
-                    verdict = await order.run(Delivery(arrival, identity(headers, arrival)), lambda: handler(record))
+                    verdict = await order.run(Delivery(arrival, headers), lambda: handler(record))
                     if verdict is Verdict.RETURN:
                         await self.give_back(consumer, where, record.offset)
                     return

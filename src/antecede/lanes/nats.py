@@ -17,7 +17,7 @@ from nats.js.api import AckPolicy, ConsumerInfo, StreamInfo
 from nats.js.errors import NotFoundError
 
 from antecede.lanes.box import Arrival
-from antecede.lanes.drive import Delivery, Facts, First, Opening, Order, identity
+from antecede.lanes.drive import Delivery, Facts, First, Opening, Order
 from antecede.lanes.frontier import HEADER, Key, LanesError, Stamp
 
 PAGE = 256
@@ -31,7 +31,8 @@ class JetStream:
     def __init__(self, js: JetStreamContext, name: str = "nats") -> None:
         self.js, self.name = js, name
         self._homes: dict[str, bool] = {}
-        self._waits: dict[str, float] = {}
+        self._first: dict[str, tuple[int, int]] = {}
+        self._known: set[str] = set()
 
     def reader(self, stream: str, consumer: str) -> str:
         return f"{self.name}:{stream} {consumer}"
@@ -65,15 +66,12 @@ class JetStream:
         _check(info)
         if info.config.ack_wait:
             self.alive_seconds = min(self.alive_seconds, info.config.ack_wait / 3)
-        delivered = info.delivered
+        delivered = (info.delivered.stream_seq, info.delivered.consumer_seq) if info.delivered else (0, 0)
         sole = bool(info.config.deliver_subject) and not info.config.deliver_group
-        return Opening(
-            self.lane(stream),
-            await self._floor(before, info),
-            delivered.stream_seq if delivered else 0,
-            delivered.consumer_seq if delivered else 0,
-            sole,
-        )
+        if sole and reader in self._first:
+            # From its first delivery on, everything comes here.
+            delivered = self._first.pop(reader)
+        return Opening(self.lane(stream), await self._floor(before, info), *delivered, sole)
 
     async def facts(self, reader: str, position: int) -> Facts:
         stream, consumer = self._parts(reader)
@@ -140,8 +138,12 @@ class JetStream:
     def arrival(self, msg: Msg, stamp: Stamp) -> Arrival:
         """The arrival of a message of a stream."""
         meta = msg.metadata
+        reader = self.reader(meta.stream, meta.consumer)
+        if reader not in self._known and meta.num_delivered == 1:
+            self._first[reader] = (meta.sequence.stream - 1, meta.sequence.consumer - 1)
+        self._known.add(reader)
         return Arrival(
-            self.reader(meta.stream, meta.consumer),
+            reader,
             meta.sequence.stream,
             stamp.causes,
             stamp.track,
@@ -185,7 +187,7 @@ class JetStream:
             arrival = self.arrival(msg, order.stamped((msg.headers or {}).get(HEADER), msg.subject))
             order.expect(arrival.reader)
             await order.opened()
-            delivery = Delivery(arrival, identity(msg.headers, arrival), msg.ack, msg.nak, msg.in_progress)
+            delivery = Delivery(arrival, msg.headers or {}, msg.ack, msg.nak, msg.in_progress)
             await order.run(delivery, lambda: handler(msg))
 
         async def callback(msg: Msg) -> None:

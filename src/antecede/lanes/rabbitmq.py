@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 from antecede.lanes.box import Arrival
-from antecede.lanes.drive import Delivery, Facts, Opening, Order, identity
+from antecede.lanes.drive import Delivery, Facts, Opening, Order
 from antecede.lanes.frontier import LARGEST, Key, track_of
 
 
@@ -89,7 +89,7 @@ class Queues:
                 self.given_back(arrival, message)
                 await message.nack(requeue=True)
 
-            delivery = Delivery(arrival, identity(message.headers, arrival), message.ack, give_back)
+            delivery = Delivery(arrival, message.headers, message.ack, give_back)
             await order.run(delivery, lambda: handler(message))
 
         return callback

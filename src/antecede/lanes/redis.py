@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from antecede.lanes.box import Arrival, Verdict
-from antecede.lanes.drive import Delivery, Facts, First, Opening, Order, identity
+from antecede.lanes.drive import Delivery, Facts, First, Opening, Order
 from antecede.lanes.frontier import HEADER, Key, Stamp
 
 _log = logging.getLogger("antecede.lanes")
@@ -251,7 +251,7 @@ class RedisStreams:
         named = {key.decode(): value for key, value in fields.items()}
         delivery = Delivery(
             arrival,
-            identity(named, arrival),
+            named,
             ack=lambda: self.client.xack(stream, group, entry),
             give_back=lambda: self.again(arrival, entry, fields),
             alive=lambda: self.keep(stream, group, consumer, entry),
