@@ -171,7 +171,7 @@ class Process:
         self.alive = True
         self.session = 0
         self.opening: set[str] = set()
-        self.opened: set[str] = set()
+        self.opened: dict[str, None] = {}
         self.specs = {d.name: Spec(d.name, d.lane.name, d) for d in service.durables}
         self.inflight: dict[Delivery, Arrival | None] = {}
         self.fifo: dict[str, float] = {}
@@ -244,7 +244,7 @@ class Process:
                 decided = self.box.open(name, spec.lane, floor, delivered=delivered, sequence=sequence)
             else:
                 decided = self.box.open(name, spec.lane, floor, sole=False)
-            self.opened.add(name)
+            self.opened[name] = None
             self.act(decided)
             if kind != "assigned" and self.eager and spec.consumer is None:
                 self.subscribe(spec)

@@ -624,18 +624,25 @@ class Box:
         for head, (causes, _, _) in heads.items():
             lanes = coarse(causes)
             waits[head] = {other for other in heads if other[1] <= lanes.get(other[0], -1)}
-        while ends := [head for head in waits if not waits[head] or not any(head in more for more in waits.values())]:
-            for head in ends:
-                del waits[head]
-            for more in waits.values():
-                more.difference_update(ends)
-        edges = [(heads[b][1] - heads[a][1], a, b) for a, others in waits.items() for b in others]
-        arrival = heads[max(edges)[1]][2] if edges else None
-        if arrival is not None:
-            lane, position = max(edges)[2]
-            for name in [n for n, p in arrival.causes.items() if p >= position and n.partition("#")[0] == lane]:
-                self._drop(arrival, name)
-            self._again([arrival], decided)
+        again = []
+        while waits:
+            while ends := [one for one in waits if not waits[one] or not any(one in more for more in waits.values())]:
+                for head in ends:
+                    del waits[head]
+                for more in waits.values():
+                    more.difference_update(ends)
+            edges = [(heads[b][1] - heads[a][1], a, b) for a, others in waits.items() for b in others]
+            if edges:
+                # Everybody finds the same edges. Whoever holds the message cuts.
+                _, source, (lane, position) = max(edges)
+                waits[source].discard((lane, position))
+                arrival = heads[source][2]
+                if arrival is not None:
+                    again.append(arrival)
+                    for name in [n for n, p in arrival.causes.items() if p >= position and n.partition("#")[0] == lane]:
+                        self._drop(arrival, name)
+        if again:
+            self._again(again, decided)
 
 
 def _covered(arrival: Arrival | None, question: Question) -> bool:
