@@ -12,7 +12,7 @@ import pytest
 
 from antecede.server import change, participation
 from antecede.server.items import Committed, Learned
-from antecede.server.organisation import Organisation
+from antecede.server.node import Organisation
 from antecede.server.peering import Lessons
 from antecede.simulator.servers.network import Faults
 from antecede.topology import change as topology_change

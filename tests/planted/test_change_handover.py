@@ -7,7 +7,7 @@ import pytest
 
 from antecede.channel.routes import Addresses
 from antecede.engine import Belongings, Engine
-from antecede.server import AgentServer, change, organisation
+from antecede.server import AgentServer, change
 from antecede.server.items import Abandoned
 from helpers.changing import AGENTS, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, caught, topology
 from worlds.changes import FAULTS
@@ -31,8 +31,8 @@ def test_a_publish_number_that_is_lost(monkeypatch: Patch) -> None:
         found = real(machine, address)
         return msgspec.structs.replace(found, published=None if found.published is None else 0)
 
-    real = organisation._taken_out
-    monkeypatch.setattr(organisation, "_taken_out", taken_out)
+    real = AgentServer.take_out
+    monkeypatch.setattr(AgentServer, "take_out", taken_out)
     caught(_leave)
 
 
@@ -42,8 +42,8 @@ def test_a_question_that_is_left_behind(monkeypatch: Patch) -> None:
     def taken_out(machine: Any, address: str) -> Belongings:
         return msgspec.structs.replace(real(machine, address), asks={})
 
-    real = organisation._taken_out
-    monkeypatch.setattr(organisation, "_taken_out", taken_out)
+    real = AgentServer.take_out
+    monkeypatch.setattr(AgentServer, "take_out", taken_out)
     caught([ONE_MORE, MOVED])
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from antecede.channel import Channel, Pausing
 from antecede.engine import Belongings, Engine
+from antecede.server import AgentServer, participation
 from antecede.server import change as changing
-from antecede.server import organisation, participation
 from antecede.server.change import Command
 from antecede.server.clock import Timers
 from antecede.server.items import Committed
-from antecede.server.organisation import Organisation
+from antecede.server.node import Organisation
 from antecede.server.participation import Participant
 from antecede.server.projection import Projection
 from antecede.topology import change as topology_change
@@ -38,7 +38,7 @@ def test_a_mailbox_that_is_handed_over_twice(monkeypatch: Patch) -> None:
         real(self, item, staged, machine)
         for one in left:
             if one.address in machine.plan.homes:
-                organisation._put_in(machine, one)
+                machine.put_in(one)
                 machine.engine.homes = {**machine.plan.homes}
 
     real = Organisation._commit
@@ -51,8 +51,8 @@ def test_a_frame_of_an_earlier_topology_that_is_taken(monkeypatch: Patch) -> Non
     without_numbers(monkeypatch)
     monkeypatch.setattr(ChangingWorld, "logged", lambda self, server, event, fields: None)
     assert not [found for seed in range(2, 8) if (found := ChangingWorld(seed, _turned).play(60))]
-    real = organisation.digest_of
-    monkeypatch.setattr(organisation, "digest_of", lambda file, domain, since: real(file, domain, 0))
+    real = Organisation.digest
+    monkeypatch.setattr(Organisation, "digest", lambda self, domain, plan: real(Organisation(), domain, plan))
     caught(_turned)
 
 
@@ -129,8 +129,8 @@ def test_a_state_that_is_left_behind(monkeypatch: Patch) -> None:
     def taken_out(machine: Any, address: str) -> Belongings:
         return msgspec.structs.replace(real(machine, address), state=None)
 
-    real = organisation._taken_out
-    monkeypatch.setattr(organisation, "_taken_out", taken_out)
+    real = AgentServer.take_out
+    monkeypatch.setattr(AgentServer, "take_out", taken_out)
     caught([ONE_MORE, MOVED])
 
 

@@ -10,19 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede import limits, wire
+from antecede import limits, server, wire
 from antecede.channel.letters import Letter
 from antecede.engine import Engine, Following, Page, Quotas, Range, Reaction, SavedFollowing
 from antecede.link import Link
 from antecede.orders.pruned import Pruned
-from antecede.server import AgentServer, client, entry, operations, peering, requests
+from antecede.server import AgentServer, client, entry, operations, peering
 from antecede.server.client import Inbox, Numbering, Questions
 from antecede.server.connections import Connection
 from antecede.server.inputs import Look, ReplayMany
 from antecede.server.items import Forgot, Reacted
+from antecede.server.node import REQUESTS
 from antecede.server.operations import DeadLetters, Operations
 from antecede.server.peering import Peering
-from antecede.server.requests import REQUESTS
 from antecede.server.sessions import Sessions, Unreported
 from antecede.server.upkeep import Upkeep
 from antecede.simulator.servers.network import Faults
@@ -218,7 +218,7 @@ def test_held_letters_that_no_quota_counts(monkeypatch: Patch) -> None:
 
 
 def test_letters_that_expire_as_if_they_were_handled(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(requests, "died", lambda letter, reason, check, expired: Reaction(letter.id))
+    monkeypatch.setattr(server, "died", lambda letter, reason, check, expired: Reaction(letter.id))
     caught(300, "but the server handed out None")
 
 

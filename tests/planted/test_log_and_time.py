@@ -11,7 +11,7 @@ import pytest
 
 from antecede.server import AgentServer, snapshots
 from antecede.server.clock import Clock
-from antecede.server.truncations import Truncations
+from antecede.server.node import Truncations
 from antecede.server.upkeep import Upkeep
 from antecede.simulator.servers.network import Faults
 from antecede.store import LogStore
@@ -58,7 +58,7 @@ def test_a_snapshot_without_the_time(monkeypatch: Patch) -> None:
         return real(msgspec.structs.replace(state, times=type(state.times)()))
 
     real = snapshots.encode_state
-    monkeypatch.setattr("antecede.server.encode_state", encode)
+    monkeypatch.setattr("antecede.server.node.encode_state", encode)
     caught(300, "server time", faults=Faults(crashes=6, clock_jumps=4, looks=6))
 
 

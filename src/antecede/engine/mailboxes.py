@@ -115,7 +115,7 @@ class Engine:
         """Address → class, for each agent that was created at run time."""
         self.read: dict[str, str] = {}
         """For each client, the id of the last letter that the client has begun to handle, as far as this server knows.
-        The client can send this id with a publish (:mod:`antecede.server.begun`)."""
+        The client can send this id with a publish (:mod:`antecede.server`)."""
         self.dead: dict[str, Dead] = {}
         """Dead letters, in the sequence in which they died. The key contains the id of the letter and the agent."""
         self.deaths = 0

@@ -54,11 +54,11 @@ from antecede.server.client import refusal_of
 from antecede.server.connections import Receiver
 from antecede.server.core import ServerCore, Shutdown
 from antecede.server.driver import HERE, SOON
+from antecede.server.node import truncated
 from antecede.server.organisation import topology_in
 from antecede.server.participation import Adapter
 from antecede.server.recovery import Task, recover
 from antecede.server.sessions import STOPPING, Sessions
-from antecede.server.truncations import truncated
 from antecede.server.upkeep import LOOK_SECONDS, Snapshot
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile

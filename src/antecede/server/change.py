@@ -19,9 +19,9 @@ from msgspec import Meta
 
 from antecede import limits
 from antecede.errors import AntecedeError, DecidedError, OverloadError, TopologyError, UsageError
-from antecede.server import AgentServer, Input
 from antecede.server.inputs import FromPeer
 from antecede.server.items import ChangeNumber, ClockMs, History, Mark, Name, Since, TopologyText
+from antecede.server.node import AgentServer, Input
 from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 
 # Carry out a change of the topology: look, pause, drain, stage, hand over, commit.

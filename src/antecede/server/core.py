@@ -15,12 +15,12 @@ from antecede.access.model import SERVER
 from antecede.access.proof import Keyring
 from antecede.access.rates import Bucket
 from antecede.engine import React
-from antecede.server import AgentServer
 from antecede.server.admission import Admission, Guard
 from antecede.server.connections import Receiver
 from antecede.server.driver import Driver
 from antecede.server.entry import Entry
 from antecede.server.inputs import Log
+from antecede.server.node import AgentServer
 from antecede.server.operations import Operations
 from antecede.server.participation import Reorganising
 from antecede.server.peering import Peering

@@ -39,10 +39,10 @@ from antecede.engine.host import Outcome
 from antecede.failures import described
 from antecede.link import Ack
 from antecede.objects.calls import Calls
-from antecede.server import AgentServer, Input
 from antecede.server.connections import is_last_try, pause_after
 from antecede.server.inputs import Accepted, Drop, FromPeer, Log, Outputs, Refused, ReplayMany, Step
 from antecede.server.items import BuriedMany, Handled, Organising, Published, PublishedMany, Reacted, pieces_of
+from antecede.server.node import AgentServer, Input
 
 # The times at which a server acknowledges the frames of its peers.
 

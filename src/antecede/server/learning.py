@@ -49,7 +49,6 @@ import msgspec
 
 from antecede import limits, wire
 from antecede.errors import TopologyError
-from antecede.server import AgentServer
 from antecede.server.items import (
     Abandoned,
     ChangeNumber,
@@ -62,7 +61,8 @@ from antecede.server.items import (
     Staged,
     TopologyText,
 )
-from antecede.server.organisation import Organisation, plan_for, topology_in
+from antecede.server.node import AgentServer, Organisation
+from antecede.server.organisation import plan_for, topology_in
 from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 
 

@@ -21,12 +21,11 @@ from antecede.engine.agents import Unsubscribe
 from antecede.errors import AntecedeError, MissingError, OverloadError, UsageError
 from antecede.labels import label_in
 from antecede.limits import address_chars_max, counter_max, drop_letters_max, frame_bytes_max, message_id_chars_max
-from antecede.server import AgentServer, Input
 from antecede.server.admission import Guard
 from antecede.server.driver import Driver
 from antecede.server.inputs import OPERATOR, OnBehalf, Replay, ReplayMany
 from antecede.server.items import Acknowledged, Buried, BuriedMany, Forgot, Left
-from antecede.server.organisation import client_address
+from antecede.server.node import AgentServer, Input
 from antecede.server.participation import Reorganising
 from antecede.server.peering import Peering
 from antecede.server.sessions import Sessions
@@ -233,9 +232,9 @@ class ClientCommands:
     def list(self, after: str) -> dict[str, Any]:
         """Return one page of the clients, sorted by address. The page begins after the address ``after``."""
         machine = self._machine
-        known = {client_address(machine, client) for client in machine.clients if client != OPERATOR}
+        known = {machine.client_address(client) for client in machine.clients if client != OPERATOR}
         known.update(address for address in machine.engine.mailboxes if not self._lives(address))
-        known.update(client_address(machine, client) for client in self._sessions.names)
+        known.update(machine.client_address(client) for client in self._sessions.names)
         some = sorted(address for address in known if address > after)
         shown = some[: limits.dead_page_letters_max]
         return {"server": machine.name, "more": len(some) > len(shown), "clients": [self._shown(one) for one in shown]}
@@ -276,7 +275,7 @@ class ClientCommands:
 
     def _checked(self, address: str) -> str:
         client = address.rpartition("@")[0]
-        if self._lives(address) or not client or client_address(self._machine, client) != address:
+        if self._lives(address) or not client or self._machine.client_address(client) != address:
             raise UsageError(f"{address[:200]!r}: expected a client of this server, NAME@{self._machine.name}")
         return client
 

@@ -22,28 +22,22 @@ has started with a new state, servers never accept a frame that is older than th
 change restores an earlier topology.
 """
 
-import hashlib
-import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from antecede import limits
-from antecede.channel import Channel, Pausing, Waiting
+from antecede.channel import Waiting
 from antecede.engine import Belongings
 from antecede.errors import OrderError, TopologyError
 from antecede.orders import parse
-from antecede.server.inputs import OPERATOR, Plan
-from antecede.server.items import Abandoned, Committed, Epoch, Learned, Organised, Organising, Paused, Received, Staged
+from antecede.server.inputs import Plan
+from antecede.server.items import Epoch, Staged
 from antecede.server.items import Epoch as Known
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from antecede.trace.epochs import Area, Guarantee
 from antecede.trace.epochs import Epoch as TraceEpoch
-
-if TYPE_CHECKING:
-    from antecede.server import AgentServer
 
 # The epochs of a server, for the metadata of a trace (:mod:`antecede.trace.epochs`).
 #
@@ -122,10 +116,6 @@ def _guarantee(order: str) -> Guarantee:
     return "causal" if "causal" in kept else "fifo" if "fifo" in kept else "none"
 
 
-OUTSIDE = "the server is not part of the system yet: try again when antecede topology apply has added it"
-LEAVING = "the server is being removed from the topology: try again later"
-
-
 class SavedOrganisation(msgspec.Struct):
     """The durable part of an :class:`Organisation`. Snapshots contain it."""
 
@@ -165,210 +155,6 @@ class SavedOrganisation(msgspec.Struct):
     takes part, the change is staged here, or letters wait here for the change. At other times, the name is empty."""
 
 
-class Organisation(SavedOrganisation):
-    """The topology in force at one server, and the change that is staged."""
-
-    outside: bool = False
-    """Whether this server still waits to be added: the change that adds it was not made yet, so the other servers do
-    not know it."""
-    learned: int = -1
-    """The number of the last change that this server has learned from another server since this server's start, or −1
-    if it has learned none."""
-    applied: int = 0
-    """The number of items that were applied since this server was started. A driver compares this number with an
-    earlier value to notice new items."""
-
-    # Items.
-
-    def apply(self, item: Organising, machine: "AgentServer") -> None:
-        """Apply a log item about the topology. The item may change ``machine``, too."""
-        self.applied += 1
-        if isinstance(item, Organised):
-            self._note(item, machine)
-        elif isinstance(item, Paused):
-            self._end_pause(machine)
-            self.paused, self.attempt = item.change, item.attempt
-            machine.channel.pause(item.domains, item.agents)
-            self._freeze(machine, item.agents, item.whole)
-            for client in item.clients:
-                machine.clients.setdefault(client, 0)
-        elif isinstance(item, Staged):
-            self._stage(item, machine)
-        elif isinstance(item, Learned):
-            self._learn(item, machine)
-        elif isinstance(item, Abandoned):
-            self._abandon(item, machine)
-        elif self.staged is None or self.staged.change != item.change:
-            # The same decision came twice.
-            return
-        elif isinstance(item, Received):
-            known = {one.address for one in item.belongings}
-            self.came = [one for one in self.came if one.address not in known] + item.belongings
-        elif item.attempt in ("", self.staged.attempt):
-            self._commit(item, self.staged, machine)
-
-    def _note(self, item: Organised, machine: "AgentServer") -> None:
-        self.topology = item.topology
-        self.use(machine)
-        file = topology_in(self.topology)
-        self.history = [Epoch(self.change, machine.epoch, 0, guarantee=weakest_guarantee(file))]
-
-    def use(self, machine: "AgentServer") -> None:
-        """Let ``machine`` use the topology in force. ``machine`` is a new server object, which has processed nothing
-        yet."""
-        file = topology_in(self.topology)
-        if machine.plan.file is None or machine.plan.file.epoch != file.epoch:
-            plan = plan_for(file, machine.plan)
-            orders = machine.plan.orders
-            machine.organise(plan, [name for name, order in plan.orders.items() if order is orders.get(name)])
-        machine.epoch = file.epoch
-
-    def _stage(self, item: Staged, machine: "AgentServer") -> None:
-        if self.staged is not None:
-            self._put_back(machine)
-        self.staged, self.attempt = item, item.attempt
-        self.left = [_taken_out(machine, address) for address in item.leaving]
-        file = topology_in(item.topology)
-        homes = {agent.name: agent.server for agent in file.agents}
-        begun = [name for name, since in item.since.items() if since == item.change]
-        machine.channel.learn(file.organisation, homes, file.moved, begun)
-
-    def _commit(self, item: Committed, staged: Staged, machine: "AgentServer") -> None:
-        file = topology_in(staged.topology)
-        begun = {name for name, since in staged.since.items() if since == staged.change}
-        self.removed = machine.name not in file.servers
-        if not self.removed:
-            before, plan = machine.plan.homes, plan_for(file, machine.plan)
-            machine.organise(plan, [name for name in machine.channel.consumers if name not in begun])
-            for agent, home in plan.homes.items():
-                if home == machine.name and before.get(agent) != home:
-                    # Letters that came early were handed out to a client of that name, which does not exist.
-                    machine.engine.abandon(agent)
-            machine.stopped = {place: why for place, why in machine.stopped.items() if place[0] not in begun}
-            machine.engine.following.keep(set(machine.channel.consumers) - begun)
-        machine.epoch, self.outside = file.epoch, False
-        for one in self.came:
-            _put_in(machine, one)
-            if one.client:
-                self.adopted[one.client] = one.address
-        self.system, self.change, self.since = staged.system, staged.change, dict(staged.since)
-        self.topology = staged.topology
-        made = Epoch(self.change, machine.epoch, item.clock_ms, staged.attempt, weakest_guarantee(file))
-        self.history = [*(staged.history or self.history), made][-limits.changes_kept_max :]
-        self.staged, self.left, self.came = None, [], []
-        self._end_pause(machine)
-
-    def _learn(self, item: Learned, machine: "AgentServer") -> None:
-        if item.change <= self.change:
-            return
-        file = topology_in(item.topology)
-        machine.organise(plan_for(file, machine.plan), list(machine.channel.consumers))
-        machine.epoch, self.outside = file.epoch, False
-        self.system, self.change, self.topology, self.since = item.system, item.change, item.topology, dict(item.since)
-        self.history, self.learned = list(item.history)[-limits.changes_kept_max :], self.change
-
-    def _abandon(self, item: Abandoned, machine: "AgentServer") -> None:
-        if item.attempt not in ("", self.attempt):
-            return
-        if self.staged is not None and self.staged.change == item.change:
-            self._put_back(machine)
-        if self.paused == item.change:
-            self._end_pause(machine)
-
-    def _put_back(self, machine: "AgentServer") -> None:
-        for one in self.left:
-            _put_in(machine, one)
-        self.staged, self.left, self.came = None, [], []
-        # Forget what was learned about the new topology.
-        machine.organise(machine.plan, list(machine.channel.consumers))
-        if not self.paused:
-            self._end_pause(machine)
-
-    def _freeze(self, machine: "AgentServer", agents: list[str], whole: bool) -> None:
-        self.whole = whole
-        if agents or whole:
-            machine.engine.freeze([] if whole else agents)
-
-    def _end_pause(self, machine: "AgentServer") -> None:
-        self.paused, self.whole, self.attempt = 0, False, ""
-        machine.engine.freeze(None)
-        if not self.removed:
-            machine.channel.resume()
-
-    # Questions.
-
-    @property
-    def closed(self) -> str:
-        """The reason why clients must not publish now, or an empty string if they may publish."""
-        return OUTSIDE if self.outside else LEAVING if self.whole or self.removed else ""
-
-    def is_new(self, channel: Channel) -> bool:
-        """Return whether this server has never been part of a system: it knows of no change, and has never met a
-        peer."""
-        return not (self.change or self.system) and not any(link.peer for _, _, link in channel.links.ends)
-
-    def is_apart(self, server: str) -> bool:
-        """Return whether ``server`` does not take part in the change that is staged here. Letters must not be forwarded
-        to such a server. The letters may come from servers that have already made the change, and ``server`` may not
-        know the senders."""
-        return self.staged is not None and server in self.staged.absent
-
-    def made_by(self, change: int) -> str | None:
-        """Return the name of the attempt that made a change. Return an empty string if the name is not known, and None
-        if the change has not come into force here."""
-        if change > self.change:
-            return None
-        return next((one.attempt for one in self.history if one.change == change), "")
-
-    def digest(self, domain: str, plan: Plan) -> str:
-        """Return a digest of the name, the members and the order of a domain, and of the last change that gave the
-        domain a new state. Two servers that share the domain may connect only if they have the same digest."""
-        members, order = plan.topology.domains[domain].servers, str(plan.orders[domain])
-        content = json.dumps([domain, list(members), order, self.since.get(domain, 0)], separators=(",", ":"))
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-    def state(self, waiting: int = 0) -> dict[str, Any]:
-        """Return the topology in force and the change in progress, for operators. ``waiting``: the number of letters
-        that wait for the end of the change."""
-        staged = self.staged
-        progress: dict[str, Any] | None = None
-        if staged is not None:
-            epoch = topology_in(staged.topology).epoch
-            progress = {"change": staged.change, "epoch": epoch, "coordinator": staged.coordinator, "state": "staged"}
-            progress["waiting"] = waiting
-        elif self.paused:
-            progress = {"change": self.paused, "epoch": None, "coordinator": None, "state": "paused"}
-            progress["waiting"] = waiting
-        return {"system": self.system, "change": self.change, "in_progress": progress}
-
-    # State.
-
-    def dump(self, channel: Channel) -> SavedOrganisation:
-        """Return the durable state. It includes the letters that wait for the end of a change."""
-        pausing = channel.pausing or Pausing()
-        saved = SavedOrganisation(*(getattr(self, name) for name in SavedOrganisation.__struct_fields__))
-        saved.domains, saved.agents = sorted(pausing.domains), sorted(pausing.agents)
-        saved.waiting = list(pausing.waiting)
-        return saved
-
-    def load(self, saved: SavedOrganisation, machine: "AgentServer") -> None:
-        """Load the durable state, and let ``machine`` use the topology in force. ``machine`` is a new server object."""
-        for name in saved.__struct_fields__:
-            setattr(self, name, getattr(saved, name))
-        self.domains, self.agents, self.waiting = [], [], []
-        if not self.topology or self.removed:
-            return
-        self.use(machine)
-        if self.staged is not None:
-            file = topology_in(self.staged.topology)
-            homes = {agent.name: agent.server for agent in file.agents}
-            machine.channel.learn(file.organisation, homes, file.moved, ())
-        if self.paused or saved.waiting or saved.domains:
-            machine.channel.pausing = Pausing(saved.domains, saved.agents, saved.waiting)
-        if self.paused:
-            self._freeze(machine, saved.agents, saved.whole)
-
-
 @lru_cache(maxsize=16)
 def topology_in(text: str) -> TopologyFile:
     """Parse the text of a topology that comes from a log."""
@@ -395,35 +181,6 @@ def plan_for(file: TopologyFile, basis: Plan) -> Plan:
     return Plan(file.organisation, orders, homes, basis.resend_after, file.mailboxes, file)
 
 
-def leaving_from(machine: "AgentServer", file: TopologyFile) -> list[str]:
-    """Return the agents and clients that leave a server if this topology comes into force."""
-    homes = {agent.name: agent.server for agent in file.agents}
-    found: list[str] = []
-    known = [agent for agent, home in machine.plan.homes.items() if home == machine.name]
-    for address in dict.fromkeys([*known, *addresses_of(machine)]):
-        home = homes.get(address) or (file.home_of(address.rpartition("@")[2]) if "@" in address else "")
-        if address == machine.name:
-            # Letters that this server could not forward.
-            home = file.home_of(machine.name)
-        if home != machine.name or machine.name not in file.servers:
-            found.append(address)
-    return found
-
-
-def addresses_of(machine: "AgentServer") -> list[str]:
-    """Return the addresses of all agents and clients for which a server stores anything."""
-    found = machine.engine.addresses()
-    found += [agent for _, agent, _ in machine.timers.waiting.values()]
-    # The operator's own client sends from every server, and receives nothing.
-    found += [client_address(machine, client) for client in machine.clients if client != OPERATOR]
-    return list(dict.fromkeys(found))
-
-
-def client_address(machine: "AgentServer", client: str) -> str:
-    """Return the address of a client of a server. A client that came from a removed server keeps its address."""
-    return machine.organisation.adopted.get(client) or f"{client}@{machine.name}"
-
-
 def explain(old: TopologyFile, new: TopologyFile) -> str:
     """Return one line of text. It shows the first differences between two topologies, and the number of the other
     differences."""
@@ -434,24 +191,6 @@ def explain(old: TopologyFile, new: TopologyFile) -> str:
     ]
     rest = len(found) - _shown_max
     return "; ".join(found[:_shown_max]) + (f"; and {rest} more" if rest > 0 else "")
-
-
-def _taken_out(machine: "AgentServer", address: str) -> Belongings:
-    belongings = machine.engine.take_out(address)
-    # Between servers the wall clock counts: the server time of another one may be different.
-    ahead = machine.clock.times.ahead_ms
-    timers = [(when + ahead, letter) for when, letter in machine.timers.take_out(address)]
-    client = address.rpartition("@")[0]
-    published = machine.clients.pop(client, None) if client_address(machine, client) == address else None
-    return msgspec.structs.replace(belongings, timers=timers, published=published)
-
-
-def _put_in(machine: "AgentServer", belongings: Belongings) -> None:
-    machine.engine.put_in(belongings)
-    ahead = machine.clock.times.ahead_ms
-    machine.timers.put_in(belongings.address, [(when - ahead, letter) for when, letter in belongings.timers])
-    if belongings.published is not None:
-        machine.clients[belongings.address.rpartition("@")[0]] = belongings.published
 
 
 _shown_max = 4

@@ -28,13 +28,13 @@ import msgspec
 from antecede import limits
 from antecede.engine import Belongings, React
 from antecede.errors import AntecedeError, DecidedError, OverloadError, TopologyError, UsageError
-from antecede.server import AgentServer, Input
 from antecede.server.change import View, attempt_of, read_attempt, read_number, read_stage
 from antecede.server.driver import Driver
 from antecede.server.inputs import Log
 from antecede.server.items import Abandoned, Committed, Organising, Paused, Received, Staged
 from antecede.server.learning import item_of, lesson_of, preparation, read_lesson
-from antecede.server.organisation import addresses_of, leaving_from, topology_in
+from antecede.server.node import AgentServer, Input
+from antecede.server.organisation import topology_in
 from antecede.server.peering import Peering
 from antecede.server.sessions import MOVED, STOPPING, Sessions
 from antecede.topology import TopologyFile, parse_topology
@@ -146,7 +146,7 @@ class Participant:
                 self.idle_seconds(),
                 organisation.since,
                 self._obstacles(new, bool(drop)),
-                {one: self._letters(one) for one in leaving_from(machine, new)},
+                {one: self._letters(one) for one in machine.leaving(new)},
                 organisation.history,
                 restored=self.restored(),
             )
@@ -203,7 +203,7 @@ class Participant:
         """Yield the reasons why agents and clients cannot leave this server."""
         machine = self._machine
         homes = {agent.name: agent.server for agent in new.agents}
-        for address in leaving_from(machine, new):
+        for address in machine.leaving(new):
             home = homes.get(address) or (new.home_of(address.rpartition("@")[2]) if "@" in address else "")
             home = new.home_of(machine.name) if address == machine.name else home
             if machine.engine.is_bound(address):
@@ -213,7 +213,7 @@ class Participant:
             letters = self._letters(address)
             if letters:
                 yield f"{address} is removed, but has waiting or dead letters: {letters} (--drop: lose them)"
-            elif "@" in address and address in addresses_of(machine) and not is_temporary(address):
+            elif "@" in address and address in machine.addresses() and not is_temporary(address):
                 yield (
                     f"server {machine.name} is removed, and has clients such as {address}: "
                     f'expected {machine.name} = "SERVER" in the table [moved] (--drop: forget them)'
@@ -263,7 +263,7 @@ class Participant:
                 f"server {machine.name} has topology epoch {machine.epoch}, not {stage.basis}: try again"
             )
         if staged is None or staged.change != stage.change:
-            leaving = leaving_from(machine, new)
+            leaving = machine.leaving(new)
             # Letters have arrived since the first look.
             for obstacle in self._unmovable(new, stage.drop):
                 raise TopologyError(obstacle)
@@ -364,7 +364,7 @@ class Participant:
         """Refuse a client if this server has, or gets, another client with the same name. Otherwise the publishes of
         both clients would have the same numbers, and both clients would look for their letters under one address."""
         machine = self._machine
-        organisation, here, present = machine.organisation, {*addresses_of(machine)}, self.present()
+        organisation, here, present = machine.organisation, {*machine.addresses()}, self.present()
         coming = {one.client: one.address for one in organisation.came}
         for one in came:
             name = one.client

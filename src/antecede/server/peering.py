@@ -24,12 +24,12 @@ from antecede.access.proof import Dialing
 from antecede.channel.consumer import Outgoing
 from antecede.errors import AntecedeError, OverloadError, UsageError, WireError
 from antecede.link import Ack, Frame, Hello
-from antecede.server import AgentServer
 from antecede.server.admission import Guard
 from antecede.server.connections import NO_HELLO, Backoff, Connection, keep_alive
 from antecede.server.driver import Driver
 from antecede.server.inputs import FromPeer, Log
 from antecede.server.learning import learns, lesson_of, teachers_of, teaches, trusts
+from antecede.server.node import AgentServer
 from antecede.wire import PeerFrames
 
 # One other server, and the output on the connection to it.

@@ -5,7 +5,7 @@ Committed records are the only source. A ``Reacted`` or ``Handled`` item gives a
 the agent or client has handled. Directly after this row come the ``send`` rows of the reaction's messages. A reaction
 that ran twice but was committed once gives its rows only once. A client's publishes are its ``send`` rows. A client may
 publish while it handles a letter. Then the letter's ``deliver`` row must come before the publish, so the projection
-takes this row from the record of the publish (:mod:`antecede.server.begun`). If the letter later becomes a dead letter,
+takes this row from the record of the publish (:mod:`antecede.server`). If the letter later becomes a dead letter,
 a ``local`` row shows this. A packet that a router forwarded gives ``hop`` rows, which are numbered separately. In all
 other rows, the process is an agent or a client (its address) or a replica of an object, never a server.
 

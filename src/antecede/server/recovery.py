@@ -20,11 +20,10 @@ import msgspec
 
 from antecede.channel.consumer import Traffic
 from antecede.errors import StoreError, TopologyError
-from antecede.server import AgentServer
 from antecede.server.items import Began, Organised, Resumed, Truncated, decode_record, joined
+from antecede.server.node import AgentServer
 from antecede.server.organisation import explain, topology_in
 from antecede.server.progress import ENDED_WELL, Interrupted
-from antecede.server.requests import settings_items
 from antecede.server.snapshots import check_server, decode_state, unknown_topology
 from antecede.topology import TopologyFile, plan_change
 
@@ -64,7 +63,7 @@ def resume(
 ) -> bytes:
     """Apply and return the first record after a restart of the server. Call this when the whole log has been
     replayed."""
-    settings = settings_items(machine, ended, machine.truncations.unknown(list(cuts)))
+    settings = machine.settings(ended, machine.truncations.unknown(list(cuts)))
     return machine.note([Resumed(), *settings])
 
 

@@ -31,12 +31,11 @@ from antecede.engine import React, Reaction, died, name_of
 from antecede.engine.agents import Subscribe, Unsubscribe
 from antecede.engine.quotas import Quotas
 from antecede.errors import OverloadError, UsageError, WireError
-from antecede.server import AgentServer
 from antecede.server.connections import Connection, break_off
 from antecede.server.driver import Driver
 from antecede.server.inputs import OPERATOR, Accepted, Denied, Drop, Log, Refused
 from antecede.server.items import Begun, Handled, Left, Published, PublishedMany, Reacted
-from antecede.server.organisation import client_address
+from antecede.server.node import AgentServer
 
 # The rights of one session, and a cache of the authoriser's decisions about this session.
 #
@@ -348,7 +347,7 @@ class Sessions:
     def begin(self, session: Session) -> None:
         """Begin a session. The welcome is sent later, when the publishes of the client's previous session have been
         accepted or refused."""
-        address = session.address = client_address(self._machine, session.client)
+        address = session.address = self._machine.client_address(session.client)
         previous = self._sessions.get(address)
         if previous is not None:
             previous.end(f"another client connected as {session.client}", REPLACED)
@@ -384,7 +383,7 @@ class Sessions:
         nothing, or has been away for too long. Also end the sessions of clients that handle no letters although their
         mailboxes are too full."""
         for client, since in list(self._temporary.items()):
-            if client_address(self._machine, client) in self._sessions:
+            if self._machine.client_address(client) in self._sessions:
                 continue
             # A client that has left, or that never sent anything, does not return for the letters in its mailbox.
             if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
@@ -398,7 +397,7 @@ class Sessions:
 
     def _forget(self, client: str) -> None:
         self._temporary.pop(client, None)
-        self.drop(client_address(self._machine, client), "its temporary client has left")
+        self.drop(self._machine.client_address(client), "its temporary client has left")
         self._driver.feed(Left(client))
 
     def drop(self, address: str, reason: str, most: int | None = None) -> int:
@@ -579,7 +578,7 @@ class Sessions:
             self._reply(reply)
 
     def _reply(self, reply: Accepted | Refused) -> None:
-        session = self._sessions.get(client_address(self._machine, reply.client))
+        session = self._sessions.get(self._machine.client_address(reply.client))
         if session is not None:
             session.reply(reply)
 

@@ -23,10 +23,9 @@ import msgspec
 from msgspec.structs import asdict
 
 from antecede import limits
-from antecede.server import CATCHING_UP, AgentServer
-from antecede.server.backlog import Backlog
 from antecede.server.driver import Driver
 from antecede.server.inputs import Log, Look
+from antecede.server.node import CATCHING_UP, AgentServer, Backlog
 from antecede.server.recovery import Task, task_of
 
 # High-water marks: bounds for the data that waits in a server. Above a mark, new messages are refused where they enter

@@ -27,7 +27,6 @@ from antecede.objects.calls import is_call
 from antecede.server import AgentServer
 from antecede.server.inputs import OPERATOR
 from antecede.server.items import Published, PublishedMany, Reacted
-from antecede.server.organisation import client_address
 from antecede.simulator.servers.client import Publish, SimulatedClient
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import Logs, ServerWorld
@@ -200,7 +199,7 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
             if isinstance(item, Published | PublishedMany):
                 if isinstance(item, Published) and item.deadline_ms:
                     item = msgspec.structs.replace(item, deadline_ms=0)
-                address = client_address(world.servers[name].machine, item.client)
+                address = world.servers[name].machine.client_address(item.client)
                 logged.setdefault(address, []).extend(_singly(item))
     got: dict[str, list[str | None]] = {}
     # A client that publishes while it handles a letter has received it, and the letter may die afterwards.

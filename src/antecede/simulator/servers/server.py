@@ -42,9 +42,9 @@ from antecede.server.connections import NO_HELLO, SILENT, break_off
 from antecede.server.core import ServerCore, Shutdown
 from antecede.server.driver import Commit
 from antecede.server.items import joined
+from antecede.server.node import truncated
 from antecede.server.progress import Interrupted, Progress, interrupted, size_of
 from antecede.server.recovery import Task, build, recover
-from antecede.server.truncations import truncated
 from antecede.server.upkeep import Snapshot
 from antecede.simulator.servers.network import End, Faults, Identities, Network
 from antecede.store import Recovered, Sizes, open_log, read_records, read_state, write_draft
