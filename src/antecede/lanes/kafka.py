@@ -248,10 +248,12 @@ class Kafka:
             if owner is consumer and order.is_open(reader):
                 finished = order.box.finished(reader)
                 if finished > self._committed.get(reader, 0):
-                    made[self._parts(reader)[0]] = self._committed[reader] = finished
+                    made[reader] = finished
         if made:
+            # Without an answer it is committed again: the others of the group wait for it.
             with suppress(KafkaError):
-                await consumer.commit(made)
+                await consumer.commit({self._parts(reader)[0]: finished for reader, finished in made.items()})
+                self._committed |= made
 
     def listener(self, order: Order, consumer: AIOKafkaConsumer) -> ConsumerRebalanceListener:
         """For ``consumer.subscribe(…, listener=…)``: before a partition goes, what has finished is committed, and the
