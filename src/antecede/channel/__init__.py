@@ -99,15 +99,13 @@ class Links:
 # The *region* of a change is the set of domains that pause. During a change, letters that were already stamped in the
 # region continue until they are in their mailboxes. Letters that would *enter* the region wait: at the server of their
 # sender, or at the router through which they come from outside. They wait without a stamp, in the sequence in which
-# they
-# came, and are stamped in this sequence after the change. This keeps causal order for the following reason. If two
+# they came, and are stamped in this sequence after the change. This keeps causal order for the following reason. If two
 # waiting letters go to the same server and one of them depends on the other, then both letters wait at one server,
 # because the domains form a forest (a graph without cycles). This server stamps them in the right sequence.
 # ``docs/design/change.md`` has the proof.
 #
 # If only some destinations of a letter are reached through the region, the other destinations get the letter
-# immediately.
-# If an agent of this server will move to another server, letters from this server to the agent wait, too.
+# immediately. If an agent of this server will move to another server, letters from this server to the agent wait, too.
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
@@ -165,11 +163,10 @@ class Pausing:
 #
 # A letter from this server may have destinations on this server, and also destinations that it reaches through a domain
 # with a total order. Such a letter is called an *own letter*. This server also sends the own letter to itself through
-# the
-# total order. When the own letter comes back, this server delivers it here and sends it into other domains. Until then,
-# the own letter is *away*, and nothing outside of the domain may depend on it. Otherwise a later letter that stays on
-# this server, or an answer through another domain, could arrive before the own letter. There are three kinds of later
-# letters:
+# the total order. When the own letter comes back, this server delivers it here and sends it into other domains. Until
+# then, the own letter is *away*, and nothing outside of the domain may depend on it. Otherwise a later letter that
+# stays on this server, or an answer through another domain, could arrive before the own letter. There are three kinds
+# of later letters:
 #
 # 1. A letter that this server sends **only into that domain** leaves immediately, because the domain's order keeps the
 #    sequence. There is one exception: if a letter of kind 3 waits, the letter of kind 1 waits behind it.
@@ -177,9 +174,8 @@ class Pausing:
 # 3. Any other letter waits in the same way. While it waits, every later letter waits behind it.
 #
 # Letters that this server only forwards do not wait. If they come from another domain, they do not depend on own
-# letters
-# that are away. If they come from the same domain and depend on own letters, the domain's order delivers these own
-# letters first.
+# letters that are away. If they come from the same domain and depend on own letters, the domain's order delivers these
+# own letters first.
 #
 # A letter that would come back through a second domain is of kind 3, and waits. So own letters are away in only one
 # domain at a time, and no two letters wait for each other.

@@ -35,9 +35,8 @@ from antecede.orders.contract import Order, Reason
 # Encodes the packets of an order as bytes, and decodes them. Links send the bytes in frames, and the log stores them.
 #
 # A packet contains its stamp as opaque bytes of limited length, with the name of the order and the version of the
-# stamp.
-# So the receiver recognises a packet of another order, or of another version of the order, and does not misread it.
-# Nothing from the network is trusted: kinds, members, sizes and stamps are checked by the code that uses them.
+# stamp. So the receiver recognises a packet of another order, or of another version of the order, and does not misread
+# it. Nothing from the network is trusted: kinds, members, sizes and stamps are checked by the code that uses them.
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True, gc=False):

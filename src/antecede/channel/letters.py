@@ -204,8 +204,7 @@ def _rest(one: Letter | _Listed) -> tuple[str, bytes, str, str, str, str]:
 #
 # A *place* is where a letter is kept: a mailbox, a timer, the held letters or the dead letters. All mailboxes that
 # contain a multicast share one Python object. So the memory of a letter, with its envelope, is counted only once, even
-# if
-# many places contain the letter. A list of destinations that several letters share is counted only once, too.
+# if many places contain the letter. A list of destinations that several letters share is counted only once, too.
 #
 # Adding or removing a letter usually takes constant time. It takes longer if no other kept letter has the same list of
 # destinations: then the time is proportional to the length of this list.

@@ -146,10 +146,8 @@ def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
 #
 # A server gets letters from the other members of its domains. A member may bring a letter only if the sender of the
 # letter is *behind* this member: the sender's server is this member, or the route from the sender's server to here
-# passes
-# through this member. The domains form a forest, so there is only one route from a server to another. A letter that
-# does
-# not come on this route is forged.
+# passes through this member. The domains form a forest, so there is only one route from a server to another. A letter
+# that does not come on this route is forged.
 
 
 class Senders:

@@ -26,12 +26,11 @@ from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 
 # Carry out a change of the topology: look, pause, drain, stage, hand over, commit.
 #
-# This is the sequence of commands to all servers (:mod:`antecede.server.participation`), without I/O. It begins
-# with a survey of the servers (:mod:`antecede.server.change`). :func:`carry_out` is a generator: it yields
-# batches of commands, receives their answers as the values of ``yield``, and returns the outcome. The commands of one
-# batch are independent of each other. The process that drives this generator may be killed at any point and start
-# again.
-# Three rules make this safe:
+# This is the sequence of commands to all servers (:mod:`antecede.server.participation`), without I/O. It begins with a
+# survey of the servers (:mod:`antecede.server.change`). :func:`carry_out` is a generator: it yields batches of
+# commands, receives their answers as the values of ``yield``, and returns the outcome. The commands of one batch are
+# independent of each other. The process that drives this generator may be killed at any point and start again. Three
+# rules make this safe:
 #
 # * One server, the **coordinator**, decides. The change is decided as soon as the coordinator's log contains the
 # commit.
@@ -56,13 +55,11 @@ from antecede.topology import Change, TopologyFile, parse_topology, plan_change
 # finished without this server.
 #
 # The first server of the topology in force takes part in every change. So two operators cannot make different changes
-# at
-# the same time, even if each of them reaches only some servers.
+# at the same time, even if each of them reaches only some servers.
 #
 # Each execution of this sequence is an **attempt** with a random name. From ``change-pause`` on, every command contains
 # this name. If two operators begin a change at the same time, the second operator waits until the first one has ended
-# the
-# change, or has sent no command for a while.
+# the change, or has sent no command for a while.
 #
 # **Drained.** A frame is in transit until its receiver has acknowledged it. A server acknowledges a frame in the step
 # that has delivered or forwarded the letters of the frame. Suppose that two checks in a row find nothing in transit,
@@ -678,11 +675,9 @@ _others_max = 60
 # Exchange the letters that are in transit between stopped servers, in memory, until all have arrived.
 #
 # The state machines of all servers are connected directly. There are no sockets, no clients, no reactions and no
-# timers.
-# The state machines follow the same rule as running servers: a step processes frames, and the frames that this step
-# sends
-# reach other servers only after the step's record is durable. So this process can be killed at any point. At the next
-# start, the servers continue from their logs.
+# timers. The state machines follow the same rule as running servers: a step processes frames, and the frames that this
+# step sends reach other servers only after the step's record is durable. So this process can be killed at any point. At
+# the next start, the servers continue from their logs.
 
 
 Keep = Callable[[dict[str, bytes]], None]

@@ -476,12 +476,9 @@ overload_pause_seconds_max: Final = 1.0
 # A client's open questions, without I/O: which answer belongs to which question, and when an answer is too late.
 #
 # An answer quotes the number of the publish that asked the question. If a question is published again, it may have a
-# new
-# number (see :class:`antecede.server.client.Numbering`). So a question is identified by its ticket, not by
-# its
+# new number (see :class:`antecede.server.client.Numbering`). So a question is identified by its ticket, not by its
 # number. A question ends only one time: with its answer, with an error, or because its deadline has passed. Later
-# answers
-# are dropped.
+# answers are dropped.
 #
 # Each question has a deadline for its answer. The method ``deadline`` returns the earliest deadline of all open
 # questions. There is one exception: if the question with the earliest deadline is closed, the method still returns the
@@ -574,21 +571,19 @@ _unanswered_type = name_of(Unanswered)
 #
 # Letters are handled one after the other, in their sequence. Each letter is reported to the server as done **after its
 # handler has returned**. Until a letter is reported, the server keeps it, and hands it out again on the next
-# connection.
-# If a letter that was already handled comes again, it is reported as done again, and its handler is not called.
+# connection. If a letter that was already handled comes again, it is reported as done again, and its handler is not
+# called.
 #
 # A handler that fails is called again after a pause, which grows with each try. Meanwhile later letters wait. If the
-# last
-# try fails, the letter is reported as dead, with the reason. An answer to one of the client's own questions needs no
-# handler. The program gets the answer after all earlier letters are handled.
+# last try fails, the letter is reported as dead, with the reason. An answer to one of the client's own questions needs
+# no handler. The program gets the answer after all earlier letters are handled.
 #
 # While ``waiting`` is true, the owner of the inbox (a bus, or a simulated client) calls ``next``:
 #
 #     letter = inbox.next(now)
 #
 # If ``letter`` is None, the owner waits until ``deadline``, or for more letters. Otherwise the owner calls the handler
-# of
-# the letter, and then reports the result by one of these calls:
+# of the letter, and then reports the result by one of these calls:
 #
 #     inbox.handled()
 #     inbox.failed(reason, now)

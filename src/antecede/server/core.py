@@ -33,8 +33,7 @@ from antecede.wire import AnyPart
 #
 # Every kind of event has its own budget of lines, so that many lines about one kind do not hide another kind. A line
 # above the budget is counted and not written. The next line about that kind of event, or a summary, contains the count.
-# A
-# long text in a line is cut, because other processes can send texts of any length.
+# A long text in a line is cut, because other processes can send texts of any length.
 
 
 class QuietLog:
@@ -303,8 +302,7 @@ _reported_max = 10
 # 4. Write a snapshot, so that the next start has nothing to replay.
 #
 # No guarantee depends on a graceful stop. If the stop interrupts some work, the result is the same as when the process
-# is
-# killed: the work is in the log, or it was not accepted.
+# is killed: the work is in the log, or it was not accepted.
 
 
 class Shutdown:

@@ -234,24 +234,20 @@ _early_seconds: Final = 0.001
 # The gate: output leaves a server only when all records that were made before this output are durable.
 #
 # The rule is *persist, then send, then acknowledge* (Laumay et al. §5). One queue contains all frames,
-# acknowledgements,
-# replies to clients, letters for clients, and the first messages of a session or a connection (welcome, hello). Output
-# that is put into the queue must wait until the newest record at that time is durable. This record may still wait for
-# space on the disk. The output of a step without a record waits as well. For example, suppose that such a step repeats
-# the acknowledgement of a frame. An earlier step accepted this frame, and the record of the earlier step may not be
-# durable yet.
+# acknowledgements, replies to clients, letters for clients, and the first messages of a session or a connection
+# (welcome, hello). Output that is put into the queue must wait until the newest record at that time is durable. This
+# record may still wait for space on the disk. The output of a step without a record waits as well. For example, suppose
+# that such a step repeats the acknowledgement of a frame. An earlier step accepted this frame, and the record of the
+# earlier step may not be durable yet.
 #
 # All output for one receiver leaves in the sequence of the queue. Output for another receiver may leave earlier or
-# later.
-# For example, replies to clients leave before frames that wait for the same record. The queue also contains function
-# calls. When such a call opens a new connection or session, all output for the previous connection or session has
-# already
-# left.
+# later. For example, replies to clients leave before frames that wait for the same record. The queue also contains
+# function calls. When such a call opens a new connection or session, all output for the previous connection or session
+# has already left.
 #
 # There is one exception: some answers do not wait, because the server will give them again, unchanged, after a crash
 # (``Calls.sure``). Such an answer leaves immediately, unless a function call is in the queue. In that case the answer
-# waits like other output. If an answer leaves immediately, delayed replies (:mod:`antecede.server.driver`)
-# leave
+# waits like other output. If an answer leaves immediately, delayed replies (:mod:`antecede.server.driver`) leave
 # together with it, but only if their record is durable and the queue is empty (``is_open``).
 #
 # Some output does not pass through the gate: pings, proofs of identity, and the answer to an operator if the operator's
@@ -328,24 +324,19 @@ class Gate:
 # The rules for failed reactions: when a reaction is tried again, and when its letter becomes a dead letter.
 #
 # A failed reaction is tried again after a pause. If it fails again, the next pause is longer. Meanwhile its agent
-# reacts
-# to nothing else. After the last try the letter becomes a dead letter, with the reason. If earlier letters of the same
-# batch were handled, the reactions to them are kept. Failed tries are counted in memory, so the count begins again
-# after
-# a restart.
+# reacts to nothing else. After the last try the letter becomes a dead letter, with the reason. If earlier letters of
+# the same batch were handled, the reactions to them are kept. Failed tries are counted in memory, so the count begins
+# again after a restart.
 #
 # While a change of the topology adds agents, a letter does not become dead if its handler raises exceptions. The
-# reason:
-# another server may use the new topology earlier than this server, so letters of a new agent may arrive. A handler that
-# answers the new agent fails, because this server cannot send to new agents yet. This rule does not apply to a handler
-# that ends a process.
+# reason: another server may use the new topology earlier than this server, so letters of a new agent may arrive. A
+# handler that answers the new agent fails, because this server cannot send to new agents yet. This rule does not apply
+# to a handler that ends a process.
 #
 # If a handler ends the server's process, or the worker process in which the handler runs, this counts as one try of the
 # letter that was being handled. This letter is now a *suspect* (:mod:`antecede.engine.dead`): it is handled alone,
-# after
-# its pause, and at most one suspect is handled at a time. The other letters of the batch are handled again, and no try
-# is
-# counted for them. Tries that ended the server's process are counted in the log.
+# after its pause, and at most one suspect is handled at a time. The other letters of the batch are handled again, and
+# no try is counted for them. Tries that ended the server's process are counted in the log.
 #
 # If a handler asks for the id of its reaction too early (:mod:`antecede.engine.agents`), this does not count as a
 # failure. The reaction runs again when its letter is durable. From then on, the agent is *keyed*: all batches of this

@@ -44,9 +44,8 @@ from antecede.server.upkeep import LogView
 #
 # (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
 # different moments can break both conditions. The state of all servers at one *instant* fulfils both, because frames
-# and
-# acknowledgements leave a server only when their records are durable. Several servers cannot be copied in one instant,
-# but two rounds are enough (:mod:`antecede.server.operator`):
+# and acknowledgements leave a server only when their records are durable. Several servers cannot be copied in one
+# instant, but two rounds are enough (:mod:`antecede.server.operator`):
 #
 # - ``backup`` **holds** a server: from now on nothing that peers send is accepted (:meth:`Peering.pause`). Agents,
 # timers
@@ -57,15 +56,13 @@ from antecede.server.upkeep import LogView
 #
 # The first condition: if the receiver's cut shows a frame as accepted, the receiver accepted the frame before the
 # receiver was held. So the frame was durable at the sender before the first cut. The second condition: if the sender
-# has
-# already deleted a frame at its cut, the frame was acknowledged before the sender was held. So the frame was durable at
-# the receiver before the first cut. A server that was restarted, or that waited too long for the cut, is not held any
-# more, and refuses the cut.
+# has already deleted a frame at its cut, the frame was acknowledged before the sender was held. So the frame was
+# durable at the receiver before the first cut. A server that was restarted, or that waited too long for the cut, is not
+# held any more, and refuses the cut.
 #
 # Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends the backup
 # (``backup-end``). The adapter (the code that does the server's I/O) keeps these files as they were at the cut,
-# although
-# the log grows.
+# although the log grows.
 
 
 class Frozen(Protocol):
@@ -201,11 +198,9 @@ _digits_max = 18
 # Operators' commands about clients: list clients, remove a client that will not return, end a client's subscription.
 #
 # A client is known to its server if it is connected, if it ever published, or if letters wait for it. Only a
-# disconnected
-# client can be removed. Its letters are deleted permanently, a limited number with each request. When no letter
-# remains,
-# the server forgets the number of the client's last publish. If a client of the same name connects later, it is a new
-# client.
+# disconnected client can be removed. Its letters are deleted permanently, a limited number with each request. When no
+# letter remains, the server forgets the number of the client's last publish. If a client of the same name connects
+# later, it is a new client.
 
 
 class ClientCommands:
@@ -284,12 +279,9 @@ class ClientCommands:
 # Some commands are about one letter, others about many letters.
 #
 # Commands about many letters work on one page at a time (:func:`antecede.engine.page_of`). Each page is one request,
-# one
-# step and one record of limited size, so the server's other work waits at most a few milliseconds. An operator's
-# program
-# repeats the request with the number at which the last page ended. If the program is interrupted, the operator can
-# simply
-# start it again.
+# one step and one record of limited size, so the server's other work waits at most a few milliseconds. An operator's
+# program repeats the request with the number at which the last page ended. If the program is interrupted, the operator
+# can simply start it again.
 
 
 class DeadLetters:

@@ -113,12 +113,10 @@ _kinds = {kind.code: kind for kind in (MissingError, OverloadError, NotAllowedEr
 # the second round, the operator *cuts* every server.
 #
 # A held server accepts nothing from its peers. When a server is cut, it chooses a position in its log. The records up
-# to
-# this position belong to the backup. No server is cut before all servers are held.
-# :mod:`antecede.server.operations` explains why two rounds are needed. If one server refuses or does not
-# answer,
-# the cut has failed, and the other servers are released. The class :class:`Cutting` does no I/O. The code that uses it
-# sends the ``requests``, and reports each answer with ``answered``.
+# to this position belong to the backup. No server is cut before all servers are held. :mod:`antecede.server.operations`
+# explains why two rounds are needed. If one server refuses or does not answer, the cut has failed, and the other
+# servers are released. The class :class:`Cutting` does no I/O. The code that uses it sends the ``requests``, and
+# reports each answer with ``answered``.
 
 
 class Cutting:
@@ -179,12 +177,10 @@ _phases = ("backup", "backup-cut")
 # The operator's part of a reset of a domain: check that there is a reason, and choose the next generation
 # (number of resets).
 #
-# A reset is for a domain in which a server has lost data. The reset sends all unacknowledged messages again, so
-# some messages are received twice. Therefore a reset needs a reason. There are two possible reasons: a link of
-# the domain is stopped, or some members have reset the domain more often than others. (The second case occurs if the
-# data
-# of one member was replaced by an old copy, or if an earlier reset was interrupted.) The operator's program must read
-# the
+# A reset is for a domain in which a server has lost data. The reset sends all unacknowledged messages again, so some
+# messages are received twice. Therefore a reset needs a reason. There are two possible reasons: a link of the domain is
+# stopped, or some members have reset the domain more often than others. (The second case occurs if the data of one
+# member was replaced by an old copy, or if an earlier reset was interrupted.) The operator's program must read the
 # states of all members, because the stopped link may be between any two of them.
 
 

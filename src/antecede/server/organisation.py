@@ -42,9 +42,8 @@ from antecede.trace.epochs import Epoch as TraceEpoch
 # The epochs of a server, for the metadata of a trace (:mod:`antecede.trace.epochs`).
 #
 # An *epoch* is the time during which one topology is in force. The entry of an epoch lists processes of one server,
-# each
-# with the index of its first event in the epoch. A process is not listed if it had no events since the last epoch that
-# lists it, because its index is still the same. So processes without events need no space.
+# each with the index of its first event in the epoch. A process is not listed if it had no events since the last epoch
+# that lists it, because its index is still the same. So processes without events need no space.
 
 
 def first_epoch(file: TopologyFile) -> list[TraceEpoch]:

@@ -477,17 +477,14 @@ _obstacles_max = 20
 #   coordinator may have sent an earlier hello before it took part in the change.
 #
 # A server that was down at the commit learns about the commit in another way. The first server of the topology sends
-# the
-# history of changes, with the attempts that made them, to servers that have missed changes
+# the history of changes, with the attempts that made them, to servers that have missed changes
 # (:mod:`antecede.server.learning`).
 #
 # Suppose that a change is staged on this server, but neither staged nor in force at the coordinator. Then this server
-# can
-# safely abandon the change, for the following reason. The operator sends the commit only after every server, the
+# can safely abandon the change, for the following reason. The operator sends the commit only after every server, the
 # coordinator included, has confirmed that it has staged the change. If the coordinator has abandoned the change, the
 # coordinator refuses the commit. If the coordinator has not staged the change yet, the commit is never sent, because
-# this
-# server refuses to confirm an attempt that it has abandoned.
+# this server refuses to confirm an attempt that it has abandoned.
 
 
 class Deciding:
@@ -562,19 +559,16 @@ _long_ago = 3_600.0
 # A running server's part in changes of the topology. It carries out the commands of the operator's process, one after
 # the other, and then adapts the server to the new topology.
 #
-# :class:`antecede.server.participation.Participant` carries out the commands. For each command it first checks
-# the
+# :class:`antecede.server.participation.Participant` carries out the commands. For each command it first checks the
 # state of the server's state machine, and then gives an item to the next step. No other item about a change may come
 # between the check and this step. So a command waits until a step has processed the item of the previous command. A
 # command is answered when its own item is durable.
 #
 # After a step with such an item, the server is adapted to the topology that is now in force. Agents that are paused for
-# a
-# move are dropped from memory. If a domain has started with a new state, the server connects again to its peers in this
-# domain. Clients of a removed server get the address of the server that has their mailboxes now. Everything that
-# depends
-# on how the server runs is done by its :class:`Adapter`. For example, when the server is removed, the adapter ends the
-# process of the server.
+# a move are dropped from memory. If a domain has started with a new state, the server connects again to its peers in
+# this domain. Clients of a removed server get the address of the server that has their mailboxes now. Everything that
+# depends on how the server runs is done by its :class:`Adapter`. For example, when the server is removed, the adapter
+# ends the process of the server.
 #
 # While the server is paused for a backup, it carries out no command that changes anything. Otherwise the backups of
 # two servers could contain different decisions about the same change.

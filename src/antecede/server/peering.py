@@ -36,9 +36,8 @@ from antecede.wire import PeerFrames
 #
 # Frames that can be sent at the same time are written together. While the connection is full, at most
 # ``deferred_frames_max`` frames and acknowledgements wait here. Further frames and acknowledgements are dropped. A
-# frame
-# that was already written to this connection does not wait here again: it is dropped, too. Nothing is lost, because the
-# link repeats each frame until it is acknowledged.
+# frame that was already written to this connection does not wait here again: it is dropped, too. Nothing is lost,
+# because the link repeats each frame until it is acknowledged.
 
 
 class Unreachable(msgspec.Struct, frozen=True):
@@ -335,12 +334,11 @@ class Inquiries:
 # Lessons between two servers. The server with the newer topology sends the topology in force, and the other server
 # records it.
 #
-# See :mod:`antecede.server.learning` for the rules. A lesson comes after both hellos, on the same connection. It
-# does not matter which of the two servers has dialed. When the receiver has recorded the lesson, it closes the
-# connection, and both servers connect again. A server that refuses a lesson sends the reason and closes the connection.
-# A
-# server accepts lessons only from servers that it believes (see *Which servers are believed* in ``learning``). When any
-# other server has a newer topology, the server requests a lesson from the servers that it believes.
+# See :mod:`antecede.server.learning` for the rules. A lesson comes after both hellos, on the same connection. It does
+# not matter which of the two servers has dialed. When the receiver has recorded the lesson, it closes the connection,
+# and both servers connect again. A server that refuses a lesson sends the reason and closes the connection. A server
+# accepts lessons only from servers that it believes (see *Which servers are believed* in ``learning``). When any other
+# server has a newer topology, the server requests a lesson from the servers that it believes.
 
 
 UNCONFIRMED: Final = "unconfirmed"

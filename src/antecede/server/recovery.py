@@ -146,12 +146,9 @@ def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str
 #
 # Encoding a large state takes long, and the server could take no steps during this time. So another process builds the
 # snapshot: it replays the log up to one record, as a server does at its start. The replay needs no handlers, because
-# the
-# log contains the outcome of every reaction. Only the operations of replicated objects are carried out again. Two
-# things
-# are not in the log, and the server passes them in a :class:`Task`: which frames peers have acknowledged, and which
-# links
-# have stopped.
+# the log contains the outcome of every reaction. Only the operations of replicated objects are carried out again. Two
+# things are not in the log, and the server passes them in a :class:`Task`: which frames peers have acknowledged, and
+# which links have stopped.
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -179,10 +179,9 @@ _special: Final = frozenset({name_of(Subscribe), name_of(Unsubscribe)})
 # The letters that clients have received and not yet reported as handled. For some time, these letters must not expire.
 #
 # A letter that was handed to a client stays in the client's mailbox until the client has reported the letter as
-# handled.
-# Before this report, the client may already have handled the letter, so the letter must not expire. But it may expire
-# if
-# the client is disconnected for too long, or if the mailbox holds too much and the client reports nothing for too long.
+# handled. Before this report, the client may already have handled the letter, so the letter must not expire. But it may
+# expire if the client is disconnected for too long, or if the mailbox holds too much and the client reports nothing for
+# too long.
 
 
 class Unreported:

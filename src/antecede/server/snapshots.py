@@ -332,12 +332,10 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
 # Check that the snapshots of all servers fit together, and make snapshots for a new system from them.
 #
 # A **restored system** is a new system. Each of its servers has a new incarnation, and knows the new incarnations of
-# its
-# peers. So a server of the old system and a server of the restored system refuse each other before one of them accepts
-# anything. New letters get ids that the old system never used. These parts are kept: agents, mailboxes, clients and
-# their
-# numbers, timers, orders, and the frames in transit, which are still stored in the senders' links. No link of the new
-# system is stopped.
+# its peers. So a server of the old system and a server of the restored system refuse each other before one of them
+# accepts anything. New letters get ids that the old system never used. These parts are kept: agents, mailboxes, clients
+# and their numbers, timers, orders, and the frames in transit, which are still stored in the senders' links. No link of
+# the new system is stopped.
 #
 # **The check.** The snapshots must not contradict each other. For each pair of servers in a domain, the following four
 # statements must be true. Every frame that one server has accepted was sent by the other server. Every frame that was

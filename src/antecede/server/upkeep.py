@@ -33,10 +33,9 @@ from antecede.server.recovery import Task, task_of
 #
 # Above a mark, publishes of clients are refused with an :class:`antecede.errors.OverloadError`. Messages of agents and
 # routers are always accepted. Above the mark for letters, nothing more is read from peers. So letters wait at the
-# peers,
-# and the peers reach their marks and refuse publishes, too. Dead letters do not count, because they have a separate
-# bound. If the disk has no space for the next segment of the log, publishes are refused as well: the remaining space is
-# for messages that were already accepted.
+# peers, and the peers reach their marks and refuse publishes, too. Dead letters do not count, because they have a
+# separate bound. If the disk has no space for the next segment of the log, publishes are refused as well: the remaining
+# space is for messages that were already accepted.
 
 
 class LogView(Protocol):
@@ -279,16 +278,13 @@ _watch_seconds: Final = 1.0
 # The watchdog's rule: what to do about a handler that does not return.
 #
 # A plain handler runs until it returns, and an ``async`` handler runs until it next waits. Meanwhile no other part of
-# the
-# server runs. So the watchdog runs in another thread. It checks which call runs, and reads a number that changes with
-# each batch of calls. If the watchdog sees the same call with the same number again, the call is still running.
+# the server runs. So the watchdog runs in another thread. It checks which call runs, and reads a number that changes
+# with each batch of calls. If the watchdog sees the same call with the same number again, the call is still running.
 #
 # A call that runs too long is logged with its stack: after ``reaction_slow_seconds``, and then each time the duration
-# of
-# the call has doubled. When the call exceeds its limit, the process must end, because a thread cannot be stopped from
-# outside. The id of the letter that the call handles is in shared memory (:mod:`antecede.server.progress`). So after
-# the
-# restart, the server counts one failed try of this letter.
+# of the call has doubled. When the call exceeds its limit, the process must end, because a thread cannot be stopped
+# from outside. The id of the letter that the call handles is in shared memory (:mod:`antecede.server.progress`). So
+# after the restart, the server counts one failed try of this letter.
 #
 # An operation of a replicated object runs within a step of the server, and is watched in the same way. Its failed tries
 # are not counted, because another try would give the same result, on this server and on the servers of all other
