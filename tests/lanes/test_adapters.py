@@ -377,3 +377,30 @@ def test_the_first_unfinished_message_is_looked_up(nats: Broker, redis: Broker) 
         await plain.aclose()
 
     in_thread(main)
+
+
+def test_a_process_that_only_writes_learns_the_ends_of_its_topics(kafka: Broker) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    from antecede.lanes.kafka import Kafka
+
+    async def main() -> None:
+        topic = name()
+        producer = AIOKafkaProducer(bootstrap_servers=kafka.url, acks="all")
+        lookup = AIOKafkaConsumer(bootstrap_servers=kafka.url)
+        await producer.start()
+        await lookup.start()
+        for _ in range(3):
+            await producer.send_and_wait(topic, b"x", partition=0)
+        source = Kafka()
+        source.lookup = lookup
+        order = drive.Order(source)
+        await source.publish(order, producer, topic, b"y", partition=1)
+        assert order.context.token() == f"1 kafka:{topic}/0=3 kafka:{topic}/1=1 kafka:{topic}/2=0 kafka:{topic}/3=0"
+        assert await source.end(f"kafka:{topic}/0") == 3
+        assert await source.end("kafka:nobody-made-this/0") == -1
+        assert "nobody-made-this" not in await lookup.topics()
+        await producer.stop()
+        await lookup.stop()
+
+    in_thread(main)

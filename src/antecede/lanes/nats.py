@@ -71,7 +71,7 @@ class JetStream:
         if sole and reader in self._first:
             # From its first delivery on, everything comes here.
             delivered = self._first.pop(reader)
-        return Opening(self.lane(stream), await self._floor(before, info), *delivered, sole)
+        return Opening(self.lane(stream), await self._floor(before, info), delivered[0], delivered[1], sole)
 
     async def facts(self, reader: str, position: int) -> Facts:
         stream, consumer = self._parts(reader)
