@@ -1,11 +1,40 @@
-"""Changes of the topology of a system: the sequence of commands that makes a change, and each server's part in it.
+"""Carry out a change of the topology: look, pause, drain, stage, hand over, commit.
 
-* ``requests`` defines the commands and their answers. ``changing`` is the sequence of commands that the operator's
-  process sends; ``surveying`` is the beginning of this sequence.
-* ``participation`` carries out the commands at one server. ``reorganising`` connects ``participation`` to a
-  running server. If the operator's process is gone, ``deciding`` ends the change.
-* ``draining`` and ``renewal`` are for stopped servers. ``draining`` delivers the letters that are in transit between
-  them. ``renewal`` makes the snapshots of a system that is restored from a backup.
+This is the sequence of commands to all servers (:mod:`antecede.server.participation`), without I/O. It begins with a
+survey of the servers. :func:`carry_out` is a generator: it yields batches of commands, receives their answers as the
+values of ``yield``, and returns the outcome. The commands of one batch are independent of each other. The process that
+drives this generator may be killed at any point and start again. Three rules make this safe:
+
+* One server, the **coordinator**, decides. The change is decided as soon as the coordinator's log contains the
+  commit. First, all servers that take part *stage* the change (write it to their logs), and receive their new agents.
+  Then the process sends the commit command to the coordinator. The other servers get this command after the
+  coordinator has answered.
+* If the process starts again before the change is decided, it abandons the change, and the old topology stays in
+  force. It sends the abandon command to the coordinator first. From then on the coordinator cannot commit the change.
+* If the change is decided, every other server that has staged it gets the commit command, or learns the decision from
+  another server (:mod:`antecede.server.participation`).
+
+**Servers that are down.** A server for which nothing changes may be down. Such a server is *absent*, and learns the
+change when it connects (:mod:`antecede.server.learning`). Until the change is decided, the servers that take
+part have no connections to absent servers. Therefore every server that answers takes part, even if nothing changes for
+it. In this way it keeps its connections. A server that was absent from earlier changes first learns these changes.
+
+During the change, a server that is not needed may stop answering, or may be unable to write its log. If the change is
+not decided yet, it is then abandoned and begun again without this server. If the change is already decided, it is
+finished without this server.
+
+The first server of the topology in force takes part in every change. So two operators cannot make different changes
+at the same time, even if each of them reaches only some servers.
+
+Each execution of this sequence is an **attempt** with a random name. From ``change-pause`` on, every command contains
+this name. If two operators begin a change at the same time, the second operator waits until the first one has ended
+the change, or has sent no command for a while.
+
+**Drained.** A frame is in transit until its receiver has acknowledged it. A server acknowledges a frame in the step
+that has delivered or forwarded the letters of the frame. Suppose that two checks in a row find nothing in transit, and
+that no server has sent anything between the checks. Then nothing was in transit in the time between the two checks.
+After that, nothing is sent in the *region* of the change (the domains that pause), because letters wait before they
+enter the region (:mod:`antecede.topology.change`).
 
 The durable state of a server (the topology in force, the history, a change that is staged) is in
 :mod:`antecede.server.organisation`. ``docs/design/change.md`` explains why no letter is lost, repeated or overtaken.
@@ -23,51 +52,6 @@ from antecede.server.inputs import FromPeer
 from antecede.server.items import ChangeNumber, ClockMs, History, Mark, Name, Since, TopologyText
 from antecede.server.node import AgentServer, Input
 from antecede.topology import Change, TopologyFile, parse_topology, plan_change
-
-# Carry out a change of the topology: look, pause, drain, stage, hand over, commit.
-#
-# This is the sequence of commands to all servers (:mod:`antecede.server.participation`), without I/O. It begins with a
-# survey of the servers (:mod:`antecede.server.change`). :func:`carry_out` is a generator: it yields batches of
-# commands, receives their answers as the values of ``yield``, and returns the outcome. The commands of one batch are
-# independent of each other. The process that drives this generator may be killed at any point and start again. Three
-# rules make this safe:
-#
-# * One server, the **coordinator**, decides. The change is decided as soon as the coordinator's log contains the
-# commit.
-#   First, all servers that take part *stage* the change (write it to their logs), and receive their new agents. Then
-#   the
-#   process sends the commit command to the coordinator. The other servers get this command after the coordinator has
-#   answered.
-# * If the process starts again before the change is decided, it abandons the change, and the old topology stays in
-# force.
-#   It sends the abandon command to the coordinator first. From then on the coordinator cannot commit the change.
-# * If the change is decided, every other server that has staged it gets the commit command, or learns the decision from
-#   another server (:mod:`antecede.server.participation`).
-#
-# **Servers that are down.** A server for which nothing changes may be down. Such a server is *absent*, and learns the
-# change when it connects (:mod:`antecede.server.learning`). Until the change is decided, the servers that take
-# part have no connections to absent servers. Therefore every server that answers takes part, even if nothing changes
-# for
-# it. In this way it keeps its connections. A server that was absent from earlier changes first learns these changes.
-#
-# During the change, a server that is not needed may stop answering, or may be unable to write its log. If the change is
-# not decided yet, it is then abandoned and begun again without this server. If the change is already decided, it is
-# finished without this server.
-#
-# The first server of the topology in force takes part in every change. So two operators cannot make different changes
-# at the same time, even if each of them reaches only some servers.
-#
-# Each execution of this sequence is an **attempt** with a random name. From ``change-pause`` on, every command contains
-# this name. If two operators begin a change at the same time, the second operator waits until the first one has ended
-# the change, or has sent no command for a while.
-#
-# **Drained.** A frame is in transit until its receiver has acknowledged it. A server acknowledges a frame in the step
-# that has delivered or forwarded the letters of the frame. Suppose that two checks in a row find nothing in transit,
-# and
-# that no server has sent anything between the checks. Then nothing was in transit in the time between the two checks.
-# After that, nothing is sent in the *region* of the change (the domains that pause), because letters wait before they
-# enter the region (:mod:`antecede.topology.change`).
-
 
 # The commands with which an operator's process makes a change, and their answers
 # (:mod:`antecede.server.participation`). Servers do not trust the content of a command: every number, text and

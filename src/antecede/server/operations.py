@@ -37,10 +37,9 @@ from antecede.server.upkeep import LogView
 # conditions hold:
 #
 # 1. if a receiver's log shows a frame as accepted, the sender's log contains this frame (otherwise the sender would
-# give
-#    the number of this frame to another frame); and
+#    give the number of this frame to another frame); and
 # 2. if a sender has deleted a frame because the frame was acknowledged, the receiver's log shows this frame as
-# accepted.
+#    accepted.
 #
 # (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
 # different moments can break both conditions. The state of all servers at one *instant* fulfils both, because frames
