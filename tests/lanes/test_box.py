@@ -1,5 +1,6 @@
 """The box and the context, one rule at a time."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -99,6 +100,35 @@ def test_a_repeat_that_nobody_here_has_finished_is_asked_about(floor: int, verdi
     assert not box.arrive(doubtful)
     assert box.floor(asked(box, "X"), floor) == [doubtful]
     assert doubtful.verdict is verdict
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_a_repeat_of_what_runs_here_and_was_finished_elsewhere(succeeds: bool) -> None:
+    box = opened("none")
+    running = Arrival("X", 1, {})
+    box.arrive(running)
+    box.arrive(Arrival("Y", 1, {"X": 1}))
+    assert starts(box.floor(asked(box, "X"), 1)) == [("Y", 1)]
+    again = Arrival("X", 1, {}, redelivered=True)
+    assert not box.arrive(again)
+    assert not (box.done(running) if succeeds else box.failed(running))
+    assert box.floor(asked(box, "X"), 1) == [again]
+    assert again.verdict is Verdict.REPEAT
+
+
+def test_who_gave_up_is_forgotten() -> None:
+    box = opened("none")
+    box.arrive(Arrival("X", 1, {}))
+    tracemalloc.start()
+    for position in range(1, 4000):
+        for causes in ({"X": 1}, {"X": 99}):
+            late = Arrival("Y", 2 * position + len(str(causes)) % 2, causes)
+            box.arrive(late)
+            box.give_up(late)
+            box.done(late)
+    grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert grown < 1_500_000
 
 
 def test_an_answer_from_before_the_delivery_is_too_old() -> None:

@@ -404,11 +404,19 @@ class Box:
                     return
             else:
                 blocker = _BEYOND if reader.closed else reader.blocker(need)
+                # Whoever was decided otherwise may still be listed; not for ever.
+                most = 2 * len(self._held) + 64
                 if blocker == _BEYOND:
                     heappush(reader.beyond, (need.position, arrival._number, arrival))
+                    if len(reader.beyond) > most:
+                        reader.beyond = [entry for entry in reader.beyond if entry[2] in self._held]
+                        heapify(reader.beyond)
                     return
                 if blocker is not None:
-                    reader.waiting.setdefault(blocker, []).append(arrival)
+                    waiting = reader.waiting.setdefault(blocker, [])
+                    waiting.append(arrival)
+                    if len(waiting) > most:
+                        waiting[:] = [one for one in waiting if one in self._held]
                     return
             needs.pop()
         self._decide(arrival, Verdict.START, decided)
@@ -440,14 +448,15 @@ class Box:
             reader.done[arrival.position] = None
             if len(reader.done) > REMEMBERED:
                 del reader.done[next(iter(reader.done))]
-            self._finish(reader, arrival.position, decided)
+            if reader.outstanding.get(arrival.position) is arrival:
+                self._finish(reader, arrival.position, decided)
         return decided
 
     def failed(self, arrival: Arrival) -> list[Arrival]:
         """The handler has failed, and the message goes back to the broker: it is outstanding until it comes again, or
         until the broker's floor says that it will not."""
         reader = self._left(arrival)
-        if reader is not None and arrival.position in reader.outstanding:
+        if reader is not None and reader.outstanding.get(arrival.position) is arrival:
             reader.outstanding[arrival.position] = None
         return []
 
@@ -573,6 +582,8 @@ class Box:
             # Messages have gone that were there before.
             self._close(reader, decided)
         if position >= 0:
+            if len(self._ends) > REMEMBERED:
+                self._ends.clear()
             self._ends[name] = position
         affected = []
         for arrival in self._held:
