@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antecede.cli.up import _Console, _ready
+from antecede.cli.serve import _Console, _ready
 from antecede.topology import parse_topology
 from helpers.changing import topology
 

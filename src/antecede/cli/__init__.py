@@ -1,4 +1,4 @@
-"""The ``antecede`` command: one module per command, one line per error, and the same exit codes for all commands.
+"""The ``antecede`` command: one line per error, and the same exit codes for all commands.
 
 The exit codes are:
 
@@ -65,9 +65,9 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         if context.invoked_subcommand is None:
             print(context.get_help())
 
-    names = sorted(_modules(), key=lambda name: (_rank(name.rstrip("_")), name))
+    names = sorted(_modules())
     # ``import`` is a keyword of Python, so its module is ``import_``.
-    named = [name for name in names if name.rstrip("_") in arguments[:1]]
+    named = [name for name in names if name.rstrip("_") in map(_module_of, arguments[:1])]
     for register in _registers(named) or _registers(names):
         register(app)
     groups = app.registered_groups
@@ -75,10 +75,11 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
         for command in one.registered_commands:
             assert command.callback is not None
             command.callback = expanded(command.callback)
+    app.registered_commands.sort(key=_rank)
+    groups.sort(key=_rank)
     registered: list[Any] = [*app.registered_commands, *groups]
     for info in registered:
-        name = info.name or getattr(getattr(info, "callback", None), "__name__", "")
-        info.rich_help_panel = next((panel for panel, some in PANELS.items() if name in some), "Other commands")
+        info.rich_help_panel = next((panel for panel, some in PANELS.items() if _name(info) in some), "Other commands")
     return app
 
 
@@ -261,8 +262,21 @@ def _registers(names: list[str]) -> list[Callable[[typer.Typer], None]]:
     return [module.register for module in modules if hasattr(module, "register")]
 
 
-def _rank(name: str) -> int:
+def _module_of(command: str) -> str:
+    """Return the name of the module that has a command."""
+    return {"restore": "backup", "orders": "about", "sample": "about", "up": "serve", "unit": "serve"}.get(
+        command, command
+    )
+
+
+def _name(registered: Any) -> str:
+    """Return the name of a command, or of a group of commands."""
+    return str(registered.name or getattr(getattr(registered, "callback", None), "__name__", ""))
+
+
+def _rank(registered: Any) -> int:
     known = [one for some in PANELS.values() for one in some]
+    name = _name(registered)
     return known.index(name) if name in known else len(known)
 
 
