@@ -55,8 +55,6 @@ class Servers:
     """The servers to which a command sends requests. If one of several servers does not answer, its error is printed
     one time only, and the command continues with the other servers.
 
-    The requests of ``antecede dead`` to several servers. They handle dead letters page by page.
-
     A server handles one page per request (:mod:`antecede.server.operations`). These functions repeat
     requests until all pages are handled, and show the progress. If a server does not answer, they print its name on
     standard error, and continue with the other servers.

@@ -161,8 +161,6 @@ def without_conversion(options: Iterable[Any]) -> None:
     """Change these options so that typer converts fewer values. If a value already has the type of its option, typer
     does not convert it.
 
-    Pass command-line values to a command without pydantic, if the values need no conversion.
-
     typer converts every value with pydantic, even a text for an option that is a text. Loading pydantic takes longer
     than most commands. So a value that already has the type of its option goes to the command unchanged. typer converts
     only other values, for example the text "5" for an option that is a number.

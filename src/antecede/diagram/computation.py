@@ -264,8 +264,6 @@ def of_explanation(explanation: dict[str, Any], titles: Titles | None = None) ->
     """Return the diagram of an explanation. It shows a late message and the chain of messages that overtook it, or the
     messages of a cycle.
 
-    The diagram of an explanation: only the events that the explanation names, with the late delivery marked.
-
     :mod:`antecede.trace.explain` describes the form of an explanation. The form is the same for all engines.
     """
     titles = titles or Titles()

@@ -77,8 +77,6 @@ class Segment(msgspec.Struct):
 class Layout:
     """The coordinates of the points, lanes and arrows of a diagram.
 
-    The positions of points and labels on paper, chosen so that a drawing is readable.
-
     Time runs from left to right, and each process has a horizontal line, its *lane*. Points are placed one after
     another, each as far left as possible. A point is to the right of the previous point on its lane. The arrival of a
     message is to the right of its send. If a point on another lane was placed earlier, the new point may be to the left

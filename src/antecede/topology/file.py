@@ -93,9 +93,7 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class Mailboxes(msgspec.Struct, frozen=True, dict=True):
-    """The settings of all mailboxes.
-
-    The settings of mailboxes in a topology file: quotas, and the treatment of letters that depend on a dead letter.
+    """The settings of mailboxes in a topology file: quotas, and the treatment of letters that depend on a dead letter.
 
     ::
 
@@ -151,9 +149,7 @@ KEYS: Final = ("isolate", "reaction_seconds_max")
 
 
 class ReactionSettings(msgspec.Struct, frozen=True):
-    """The settings of all reactions.
-
-    The part of a topology file about reactions: how long they may take, and which agents have a separate process.
+    """The part of a topology file about reactions: how long they may take, and which agents have a separate process.
 
     ::
 

@@ -68,9 +68,7 @@ def _ways(topology: Topology, start: str) -> tuple[dict[str, str], str]:
 
 
 def outline(file: TopologyFile, *, unicode: bool = True) -> str:
-    """Return the outline of a topology as text.
-
-    A topology as an outline: the central domain first, the others below the router that leads to them.
+    """Return a topology as an outline in text: the central domain first, the others below the router that leads there.
 
     ::
 

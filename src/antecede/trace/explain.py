@@ -65,8 +65,6 @@ class _Step(msgspec.Struct, frozen=True, gc=False):
 class Chains:
     """Finds the shortest overtaking chain of each late delivery in one trace.
 
-    The reason why a delivery is late: the overtaking chain with the fewest messages.
-
     Let m be a message from p to q. A chain of messages m1 … mk overtakes m if three conditions are true:
 
     * p sends m1 after m, or m1 is m itself (then the chain begins with a copy of m to another destination);
@@ -409,8 +407,6 @@ def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: N
     """Return the steps by which a message was overtaken, as one clause per step, first to last. If ``at`` is given, the
     clauses also say where each event is recorded.
 
-    Describe in sentences how a message was overtaken.
-
     An example: ``ann sent X to bob and cy; bob delivered it and sent Y to cy; cy delivered Y before X``.
 
     The same sentences are printed by ``explain``, drawn below a diagram and written into reports.
@@ -461,8 +457,6 @@ RowPlace = tuple[str, int]
 def with_origins(report: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
     """Return the report of ``explain`` with an additional key ``sources``: for each row that an explanation names, the
     file and the line of the imported log. A row is left out if its file and line are not known.
-
-    Find where the rows of an explanation come from: the file and the line of the imported log.
 
     ``antecede import --map`` writes the file and the line into the extra column ``source``. No verdict needs this
     column, so the engines do not keep it. The column is looked up afterwards, for a few rows, in the files of

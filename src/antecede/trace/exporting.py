@@ -44,9 +44,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class View:
-    """One trace, prepared for the tool that will show it.
-
-    A trace as a viewer shows it: all events in one possible sequence, their times, and the late deliveries.
+    """A trace as a viewer shows it: all events in one possible sequence, their times, and the late deliveries.
 
     The sequence keeps the order of events in every process and puts each delivery after its send. Among the events that
     can come next, the event with the earliest recorded time comes first. Without recorded times, deliveries come first,

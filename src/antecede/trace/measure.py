@@ -178,9 +178,8 @@ COLUMNS: dict[str, dict[str, str]] = {
 
 
 def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
-    """Write each table into the directory, as ``NAME.parquet``.
-
-    Write tables of measured values (traffic, delays, rates, …) as Parquet files, one file per table.
+    """Write tables of measured values (traffic, delays, rates, …) into a directory: one file ``NAME.parquet`` per
+    table.
 
     Each row is one observation. The columns of a table are always the same. For a table without data, a file without
     rows is written. Each file is written completely or not at all.

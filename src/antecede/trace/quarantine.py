@@ -48,10 +48,8 @@ from antecede.trace.schema import ARRIVE, DELIVER, HOP, SEND, Event, Fault
 
 
 def circular_deliveries(trace: Matched) -> list[Event]:
-    """Return the deliveries that, according to the trace, happened before the send of their own message.
-
-    Find the deliveries that, according to a trace, happened before their own send. The events of such a trace cannot
-    have happened as they were recorded.
+    """Return the deliveries that, according to the trace, happened before the send of their own message. The events of
+    such a trace cannot have happened as they were recorded.
 
     An example: p delivers message b before it sends a, and q delivers a before it sends b. According to this trace,
     each of these four events happened before itself.

@@ -74,9 +74,7 @@ class Instance(msgspec.Struct, gc=False):
 
 
 class Instances:
-    """All instances of a trace.
-
-    The operation instances of a trace: their rows, their duration, their parents.
+    """The operation instances of a trace: their rows, their duration, their parents.
 
     An instance is one execution of an operation at one object. A row names its instance in ``instance``, and its object
     in ``process``. A row with the same instance name at another object belongs to another instance, for example to the
@@ -176,9 +174,8 @@ NO_CELL = -1
 
 
 class Cells:
-    """The cells of all objects: groups of instances with the same conflicts. Every cell has a number.
-
-    The conflicts between the instances of an object. Instances with the same conflicts are grouped into cells.
+    """The conflicts between the instances of an object. Instances with the same conflicts are grouped into cells. Every
+    cell has a number.
 
     An *instance* is one execution of an operation at an object. Two instances of an object conflict iff their
     operations conflict at that object and neither instance is an ancestor of the other. (A caller waits for the
@@ -876,8 +873,6 @@ def _explanation(late: Named | Event, sent: Named | Event, rule: str, links: lis
 
 class Explainer:
     """Explains late deliveries of a trace in memory.
-
-    Explain late deliveries, for ``explain --order significant``.
 
     An explanation contains a chain of messages: the last of them overtook the late message. A link of a chain describes
     a message and its send. Some of its keys are:

@@ -302,11 +302,9 @@ class Size(msgspec.Struct, frozen=True):
 
 
 def size_of(paths: list[str]) -> Size:
-    """Estimate the size of a trace. Standard input and pipes are treated as empty, because their size is not known
+    """Estimate the size of a trace: the numbers of its events and processes. The estimate uses the size of each file
+    and the beginning of some files. Standard input and pipes are treated as empty, because their size is not known
     before they are read.
-
-    Estimate the size of a trace: the numbers of its events and processes. The estimate uses the size of each file and
-    the beginning of some files.
 
     A Parquet file records its number of rows. For a text file, the length of the first lines shows the approximate
     number of rows. If there are many files, only some text files are examined in this way; in the others, a row is

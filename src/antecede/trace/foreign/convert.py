@@ -73,9 +73,8 @@ _marks: tuple[tuple[str, tuple[re.Pattern[bytes], ...]], ...] = (
 
 
 def guess(file: ForeignFile) -> str | None:
-    """Return the format of a file, or ``None`` if it is unknown.
-
-    Guess the format of a file from its beginning, never from its name.
+    """Return the format of a file, or ``None`` if it is unknown. The format is guessed from the beginning of the file,
+    never from its name.
 
     A JSON format is recognised by its required keys, and a table of spans by its header. A log is recognised if it
     contains its own pattern, or if one of the presets (built-in patterns) finds an event in it. Our own traces are

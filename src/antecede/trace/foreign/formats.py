@@ -266,8 +266,6 @@ class _Done(msgspec.Struct, frozen=True, gc=False):
 class Editing:
     """Collects the transactions of one recorded editing session, and finds the messages between the agents.
 
-    Collaborative editing: transactions that name their parents, as in the editing-traces collection.
-
     A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions. Each transaction names its
     parents by their positions in the list. Parents come before their children in the list. Every agent becomes a
     process, and its transactions become the events of this process. A transaction builds on its parents. So its agent

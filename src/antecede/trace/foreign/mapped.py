@@ -64,9 +64,7 @@ class Row(msgspec.Struct, gc=False):
 
 
 class Ends:
-    """Compares the sends and the deliveries of one import.
-
-    Compare the sends and the deliveries of an imported log, and find the deliveries that ``verify`` cannot check.
+    """Compare the sends and the deliveries of an imported log, and find the deliveries that ``verify`` cannot check.
 
     ``verify`` sets a delivery aside (does not judge it) in two cases: its message has no send, or the send names only
     other destinations. With a new mapping, the usual reason is a mistake. For example, a file is missing, or the names

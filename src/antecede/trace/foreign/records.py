@@ -206,8 +206,6 @@ class Guard:
     """A context manager. It ends a search that takes too long. Use it once around all searches, and use :meth:`on`
     around the searches of each line.
 
-    A guard that ends the search of a regular expression if the search takes too long.
-
     Python's matching is exponential in the worst case: ``(a+)+$`` needs years for forty letters. A limit on the length
     of lines does not prevent this, so a timer checks the search at regular intervals. If the same line is being
     searched at two successive checks, the search ends with an error that names the line. The timer needs a signal, so

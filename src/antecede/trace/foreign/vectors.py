@@ -195,8 +195,6 @@ def _pattern(text: str, file: ForeignFile) -> Pattern:
 class Logs:
     """Collects the events of logs with vector clocks, separately for each execution.
 
-    Read several executions from logs with vector clocks. Each execution becomes a trace.
-
     ShiViz keeps several executions in one log. A *delimiter* is a regular expression that matches the lines between two
     executions. If the delimiter has a group ``trace``, the text of this group is the name of the next execution.
     Executions without a name are numbered from 1. Executions with the same name in several files become one trace. A
