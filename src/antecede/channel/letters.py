@@ -153,16 +153,11 @@ def body_fault(size: int) -> str:
 def encode_train(letters: list[Letter]) -> bytes:
     """Encode letters as one train. If several letters have the same list of two or more destinations, the train
     contains each list only once."""
-    if len(letters) > 1:
-        lists: dict[tuple[str, ...], int] = {}
-        several = 0
-        for letter in letters:
-            if len(letter.to) > 1:
-                lists.setdefault(letter.to, len(lists))
-                several += 1
-        if len(lists) < several:
-            listed = [_Listed(one.id, one.source, lists.get(one.to, one.to), *_rest(one)) for one in letters]
-            return _encode((3, list(lists), listed))
+    several = [letter.to for letter in letters if len(letter.to) > 1]
+    lists = {to: place for place, to in enumerate(dict.fromkeys(several))}
+    if len(lists) < len(several):
+        listed = [_Listed(one.id, one.source, lists.get(one.to, one.to), *_rest(one)) for one in letters]
+        return _encode((3, list(lists), listed))
     return _encode(letters)
 
 

@@ -34,7 +34,6 @@ from antecede.errors import OrderError, TopologyError
 from antecede.orders import parse
 from antecede.server.inputs import Plan
 from antecede.server.items import Epoch, Staged
-from antecede.server.items import Epoch as Known
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from antecede.trace.epochs import Area, Guarantee
 from antecede.trace.epochs import Epoch as TraceEpoch
@@ -78,7 +77,7 @@ def _fresh(epochs: list[TraceEpoch], indices: dict[str, int]) -> dict[str, int]:
 
 
 def learned_epochs(
-    epochs: list[TraceEpoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
+    epochs: list[TraceEpoch], file: TopologyFile, change: int, history: list[Epoch], indices: dict[str, int]
 ) -> list[TraceEpoch]:
     """Return ``epochs`` with new epochs at the end: one for each change of the topology that this server has missed.
     The server has now learned these changes from ``history``. For the processes of this server, all new epochs begin
