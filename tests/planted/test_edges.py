@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede import limits, server, wire
+from antecede import limits, wire
 from antecede.channel.letters import Letter
 from antecede.engine import Engine, Following, Page, Quotas, Range, Reaction, SavedFollowing
 from antecede.link import Link
 from antecede.orders.pruned import Pruned
-from antecede.server import AgentServer, client, entry, operations, peering
+from antecede.server import AgentServer, client, entry, node, operations, peering
 from antecede.server.client import Inbox, Numbering, Questions
 from antecede.server.connections import Connection
 from antecede.server.inputs import Look, ReplayMany
@@ -218,7 +218,7 @@ def test_held_letters_that_no_quota_counts(monkeypatch: Patch) -> None:
 
 
 def test_letters_that_expire_as_if_they_were_handled(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(server, "died", lambda letter, reason, check, expired: Reaction(letter.id))
+    monkeypatch.setattr(node, "died", lambda letter, reason, check, expired: Reaction(letter.id))
     caught(300, "but the server handed out None")
 
 
