@@ -74,16 +74,20 @@ def test_no_text_of_a_client_controls_the_terminal_of_an_operator(cluster: Calla
     async def main() -> None:
         async with antecede.connect(world.addresses["s1"], name="alice") as alice:
             await alice.post("picky", kind, {})
+            await alice.post("nobody\n  refused: s2@s1", "Word", {})
 
     _run(main())
     where = str(world.file)
     listed = world.command("dead", "list", where)
     unknown = world.command("dead", "show", where, kind)
     status = world.command("status", where)
-    for printed in (listed.stdout, unknown.stderr, status.stdout, world.log("s1")):
+    clients = world.command("client", "list", where)
+    for printed in (listed.stdout, unknown.stderr, status.stdout, clients.stdout, world.log("s1")):
         assert printed
         assert not re.search("[\x00-\x08\x0b-\x1f\x80-\x9f]", printed), printed
     assert len(listed.stdout.splitlines()) == 1, "a client cannot write a line that looks like a letter"
+    assert len(clients.stdout.splitlines()) == 2
+    assert not [line for line in status.stdout.splitlines() if line.startswith("  refused")]
     (dead,) = json.loads(world.command("dead", "list", where, "--json").stdout)
     assert dead["type"] == kind
 

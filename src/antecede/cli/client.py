@@ -9,6 +9,7 @@ import typer
 
 from antecede.cli.dead import Servers
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
+from antecede.cli.wording import shown_text
 from antecede.errors import MissingError
 
 _client = typer.Argument(..., metavar="NAME@SERVER", help="The client, as `antecede client list` shows it.")
@@ -36,7 +37,7 @@ def register(app: typer.Typer) -> None:
             return
         for one in clients:
             state = "connected" if one["connected"] else "away"
-            print(f"{one['client']}  {state}, last publish {one['published']}, {one['waiting']} waiting")
+            print(f"{shown_text(one['client'])}  {state}, last publish {one['published']}, {one['waiting']} waiting")
         if not clients:
             print("no clients", file=sys.stderr)
 

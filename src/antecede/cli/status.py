@@ -13,7 +13,7 @@ import typer
 
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
 from antecede.cli.servers import Access, addresses, ask_server
-from antecede.cli.wording import counted, letter_name
+from antecede.cli.wording import counted, letter_name, shown_values
 from antecede.errors import ClosedError, RefusedError, UsageError
 
 
@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
                 if watch is not None:
                     print(f"--- {datetime.now():%H:%M:%S}")
                 for one in servers.values():
-                    _report(one)
+                    _report(shown_values(one))
                 if differs:
                     print(
                         "servers check identities in different ways: give all of them the same access file (or, "

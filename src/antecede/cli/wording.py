@@ -19,6 +19,15 @@ def shown_text(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
+def shown_values(value: Any) -> Any:
+    """Return a document of a server in which no text can end a line of a report."""
+    if isinstance(value, str):
+        return shown_text(value)
+    if isinstance(value, dict):
+        return {shown_text(key): shown_values(one) for key, one in value.items()}
+    return [shown_values(one) for one in value] if isinstance(value, list) else value
+
+
 def letter_name(one: Mapping[str, Any]) -> str:
     """Return a text that names a letter, for example ``Said "answer to q5?" (s1…2)``. ``one``: the ``id``, the
     ``type`` and the ``label`` of the letter, as a running server sent them. Servers before version 0.2 do not send the
