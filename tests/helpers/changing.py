@@ -7,8 +7,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from antecede.server import AgentServer, peering
-from antecede.server.peering import Lessons, refusal_of
+from antecede.server.peering import Lessons, Peering
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.network import Faults
 from antecede.wire import ServerHello
@@ -86,10 +85,11 @@ def found_by(play: Callable[[int], list[str]]) -> None:
 def without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant that servers do not compare the numbers of their changes when they connect, and teach each other none."""
 
-    def uncounted(machine: AgentServer, shared: Any, hello: ServerHello, *more: Any) -> Any:
-        same = msgspec.structs.replace(hello, change=machine.organisation.change)
-        return refusal_of(machine, shared, same, *more)
+    real = Peering.refusal
+
+    def uncounted(self: Peering, hello: ServerHello) -> Any:
+        return real(self, msgspec.structs.replace(hello, change=self.change))
 
     monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
     monkeypatch.setattr(Lessons, "are_due_from", lambda self, hello: False)
-    monkeypatch.setattr(peering, "refusal_of", uncounted)
+    monkeypatch.setattr(Peering, "refusal", uncounted)

@@ -364,6 +364,13 @@ class Channel:
         self.record_into(self._taken)
         self.hold_for(self._holding, self._pasts)
 
+    def shared_domains(self) -> dict[str, list[str]]:
+        """Return, for each peer, the domains that this server shares with it."""
+        shared: dict[str, list[str]] = {}
+        for domain, peer, _ in self.links.ends:
+            shared.setdefault(peer, []).append(domain)
+        return shared
+
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
         """Learn the servers and agents of the next topology before this server uses it. Other servers may already use
         it, and this server must forward their letters. ``begun``: the domains whose state is new in the next topology.

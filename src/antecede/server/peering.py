@@ -172,14 +172,6 @@ def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequenc
         )
 
 
-def shared_domains(machine: AgentServer) -> dict[str, list[str]]:
-    """Return, for each peer, the domains that this server shares with it."""
-    shared: dict[str, list[str]] = {}
-    for domain, peer, _ in machine.channel.links.ends:
-        shared.setdefault(peer, []).append(domain)
-    return shared
-
-
 def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list[wire.LinkHello]:
     """Return the present state of the links to a peer in these domains, for a hello."""
     links, organisation = [], machine.organisation
@@ -200,69 +192,6 @@ def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list
             )
         )
     return links
-
-
-def refusal_of(
-    machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str
-) -> Refusal | None:
-    """Return why the sender of a hello must not connect, or None if the sender may connect. ``shared``: the domains
-    that the sender shares with this server, or None if the sender is not a peer. ``epoch``: the
-    epoch of this server."""
-    me, other = machine.name, hello.server[:64]
-    if hello.to != me:
-        return Refusal("wrong-server", f"this is server {me}, not {hello.to[:64]}")
-    if shared is None:
-        return Refusal("unknown-server", f"server {other} shares no domain with {me}")
-    other_topology = _other_topology(machine, shared, hello, epoch)
-    if other_topology is not None:
-        return other_topology
-    for link in hello.links:
-        mine = machine.channel.consumers[link.domain].generation
-        if link.generation != mine:
-            return Refusal(
-                "other-generation",
-                f"domain {link.domain} was reset {link.generation} times at {other} and {mine} times at {me}: "
-                "reset it at all its members (antecede topology forget)",
-            )
-    return None
-
-
-def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.ServerHello, epoch: str) -> Refusal | None:
-    """Return why the sender of a hello must not connect, or None if the sender may connect. The sender must belong to
-    the same system. It must take part in the change that is staged here (if there is one). Its last change of the
-    topology must be the same as ours. The digests of the domains that both servers share must be equal."""
-    me, other, organisation = machine.name, hello.server[:64], machine.organisation
-    if hello.epoch.partition("~")[2] != epoch.partition("~")[2]:
-        return Refusal(
-            "other-system",
-            f"server {other} belongs to another system ({hello.epoch[:64]}) than {me}: one was restored from a backup; "
-            "to let a server without data join the restored system: antecede topology apply",
-        )
-    if hello.system and organisation.system and hello.system != organisation.system:
-        return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")
-    theirs = {link.domain: link.digest for link in hello.links}
-    if len(theirs) < len(hello.links):
-        return Refusal("bad-hello", f"server {other} names a link twice")
-    ours = {one: organisation.digest(one, machine.plan) for one in shared}
-    if organisation.is_apart(hello.server):
-        return Refusal(CHANGING, f"the topology changes, and server {other} does not take part: try again")
-    if theirs.keys() != ours.keys() and hello.epoch == epoch:
-        return Refusal("other-links", f"server {other} names other links than the topology has")
-    differ = sorted(one for one in {*theirs, *ours} if theirs.get(one) != ours.get(one))
-    if hello.change == organisation.change and not differ:
-        return None
-    reason = (
-        f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has change "
-        f"{organisation.change} ({epoch}), and "
-    )
-    if hello.change != organisation.change:
-        # The server with the lower number would have learned from the other, unless they have different histories.
-        return Refusal("other-topology", reason + "the server with the lower number cannot learn from the other")
-    return Refusal(
-        "other-topology",
-        f"{reason}domain {differ[0][:64]} differs: finish the change (antecede topology apply); if both were "
-        "first started with different files, start them with one file and empty data directories",
-    )
 
 
 # Questions to other servers about a change of the topology. Each question has its own connection, only for hellos.
@@ -662,7 +591,7 @@ class Peering:
         self._consumers = dict(machine.channel.consumers)
         """For each domain: the consumer (this server's part in the domain) at the time when ``peers`` was set. If a
         domain has another consumer now, the domain has started with a new state."""
-        shared = shared_domains(machine)
+        shared = machine.channel.shared_domains()
         self.peers = {name: Peer(name, domains, machine.name < name) for name, domains in shared.items()}
         for each in self.peers.values():
             check_hello(self.epoch, machine.name, each.name, token, each.domains)
@@ -738,7 +667,7 @@ class Peering:
         other domains than before, or if a shared domain starts with a new state. Then frames from before the change are
         invalid, so new hellos are needed. ``learned``: whether another server has sent this topology to us. If so,
         close all connections, because any peer may have an older topology."""
-        consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
+        consumers, shared = self._machine.channel.consumers, self._machine.channel.shared_domains()
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
         before, self.peers = self.peers, {}
@@ -870,8 +799,68 @@ class Peering:
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
         """Return why the authenticated sender of a hello must not connect, or None if the sender may connect."""
         known = self.peers.get(hello.server)
-        refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch)
+        refusal = self._incompatible(None if known is None else known.domains, hello)
         return refusal or self.stopped(hello.server)
+
+    def _incompatible(self, shared: Sequence[str] | None, hello: wire.ServerHello) -> Refusal | None:
+        """Return why the sender of a hello must not connect, or None if the sender may connect. ``shared``: the domains
+        that the sender shares with this server, or None if the sender is not a peer."""
+        machine = self._machine
+        me, other = machine.name, hello.server[:64]
+        if hello.to != me:
+            return Refusal("wrong-server", f"this is server {me}, not {hello.to[:64]}")
+        if shared is None:
+            return Refusal("unknown-server", f"server {other} shares no domain with {me}")
+        other_topology = self._other_topology(shared, hello)
+        if other_topology is not None:
+            return other_topology
+        for link in hello.links:
+            mine = machine.channel.consumers[link.domain].generation
+            if link.generation != mine:
+                return Refusal(
+                    "other-generation",
+                    f"domain {link.domain} was reset {link.generation} times at {other} and {mine} times at {me}: "
+                    "reset it at all its members (antecede topology forget)",
+                )
+        return None
+
+    def _other_topology(self, shared: Sequence[str], hello: wire.ServerHello) -> Refusal | None:
+        """Return why the sender of a hello must not connect, or None if the sender may connect. The sender must belong
+        to the same system. It must take part in the change that is staged here (if there is one). Its last change of
+        the topology must be the same as ours. The digests of the domains that both servers share must be equal."""
+        machine = self._machine
+        me, other, organisation = machine.name, hello.server[:64], machine.organisation
+        if hello.epoch.partition("~")[2] != self.epoch.partition("~")[2]:
+            return Refusal(
+                "other-system",
+                f"server {other} belongs to another system ({hello.epoch[:64]}) than {me}: one was restored from a "
+                "backup; to let a server without data join the restored system: antecede topology apply",
+            )
+        if hello.system and organisation.system and hello.system != organisation.system:
+            return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")
+        theirs = {link.domain: link.digest for link in hello.links}
+        if len(theirs) < len(hello.links):
+            return Refusal("bad-hello", f"server {other} names a link twice")
+        ours = {one: organisation.digest(one, machine.plan) for one in shared}
+        if organisation.is_apart(hello.server):
+            return Refusal(CHANGING, f"the topology changes, and server {other} does not take part: try again")
+        if theirs.keys() != ours.keys() and hello.epoch == self.epoch:
+            return Refusal("other-links", f"server {other} names other links than the topology has")
+        differ = sorted(one for one in {*theirs, *ours} if theirs.get(one) != ours.get(one))
+        if hello.change == organisation.change and not differ:
+            return None
+        reason = (
+            f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has change "
+            f"{organisation.change} ({self.epoch}), and "
+        )
+        if hello.change != organisation.change:
+            # The server with the lower number would have learned from the other, unless they have different histories.
+            return Refusal("other-topology", reason + "the server with the lower number cannot learn from the other")
+        return Refusal(
+            "other-topology",
+            f"{reason}domain {differ[0][:64]} differs: finish the change (antecede topology apply); if both were "
+            "first started with different files, start them with one file and empty data directories",
+        )
 
     def stopped(self, peer: str) -> Refusal | None:
         """Return why a link to a peer is stopped, or None if no link to this peer is stopped."""
