@@ -131,8 +131,6 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     type: str
     bodies: Annotated[list[bytes], Meta(max_length=limits.publish_batch_max)]
     ask: bool = False
-    answers: str = ""
-    replays: str = ""
     context: str = ""
     """The W3C trace context of the span in which the publish was sent. If the notification has a label
     (:mod:`antecede.labels`), the label follows."""

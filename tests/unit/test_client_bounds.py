@@ -49,7 +49,7 @@ def test_the_longest_frame_of_a_client_library() -> None:
     to = tuple(f"{number:064}@{'s' * 64}" for number in range(limits.publish_to_max))
     bodies = [bytes(limits.train_bytes_max // 1_023)] * 1_023 + [bytes(limits.letter_bytes_max)]
     kind, context = "x" * limits.type_chars_max, "x" * limits.trace_context_chars_max
-    publish = wire.Publish(limits.counter_max, to, kind, bodies, False, "", "", context)
+    publish = wire.Publish(limits.counter_max, to, kind, bodies, False, context)
     assert len(wire.frame([publish])) < limits.client_frame_bytes_max
 
 
