@@ -72,6 +72,15 @@ def test_what_failed_is_waited_for_until_it_comes_again() -> None:
     assert starts(box.done(again)) == [("X", 2)]
 
 
+def test_what_failed_for_good_is_finished() -> None:
+    box = opened("lane")
+    first = Arrival("X", 1, {})
+    box.arrive(first)
+    box.arrive(Arrival("X", 2, {}))
+    box.failed(first)
+    assert starts(box.done(first)) == [("X", 2)]
+
+
 def test_what_the_broker_gave_up_is_finished() -> None:
     box = opened("lane")
     first = Arrival("X", 1, {})

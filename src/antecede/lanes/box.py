@@ -448,7 +448,8 @@ class Box:
             reader.done[arrival.position] = None
             if len(reader.done) > REMEMBERED:
                 del reader.done[next(iter(reader.done))]
-            if reader.outstanding.get(arrival.position) is arrival:
+            # Another delivery of it may be held by now, about which the broker is asked.
+            if reader.outstanding.get(arrival.position) in (None, arrival):
                 self._finish(reader, arrival.position, decided)
         return decided
 
