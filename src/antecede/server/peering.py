@@ -1,7 +1,7 @@
 """The other servers: one connection to each peer, dialed by the server whose name is smaller.
 
 With an access file, both ends first prove their identity (:mod:`antecede.access.proof`). Before this proof, no link is
-read or changed. Then each end sends a hello with the version, the topology epoch, the names, the token, and the state
+read or changed. Then each end sends a hello with the topology epoch, the names, the token, and the state
 of each shared link. A hello says which frames were accepted, and then the peer forgets these frames. So a hello is sent
 only when all its content is durable. A server that must not connect is disconnected. It gets the reason: for example
 another topology or token, or a link that stopped because data was lost. ``refusals`` keeps each peer's last reason.
