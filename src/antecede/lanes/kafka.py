@@ -241,10 +241,16 @@ class Kafka:
 
     async def open(self, order: Order) -> None:
         """Open the readers of all partitions; those that came from or went to another member, again."""
-        for reader in self.moved():
-            order.close(reader)
-        for reader in self.readers():
-            await order.open(reader)
+        while True:
+            for reader in self.moved():
+                order.close(reader)
+            try:
+                for reader in self.readers():
+                    await order.open(reader)
+                return
+            except KafkaError as error:
+                _log.info("A partition cannot be opened yet: %r", error)
+                await asyncio.sleep(0.05)
 
     async def commit(self, order: Order, consumer: AIOKafkaConsumer) -> None:
         """Commit what has finished in the partitions of this consumer."""
