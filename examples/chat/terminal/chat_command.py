@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
             metavar="TOPOLOGY",
             help="Topology file of running servers. Without this file, the story is played.",
         ),
-        name: str | None = typer.Option(None, metavar="NAME", help="Your name in the chat."),
+        name: str | None = typer.Option(None, metavar="PERSON", help="Your name in the chat."),
         server: str | None = typer.Option(
             None, metavar="NAME", help="The server that you connect to. Default: the first server by name."
         ),

@@ -33,7 +33,12 @@ from threading import Timer
 from typing import Any
 
 import typer
-from typer.exceptions import TyperException
+
+try:
+    from typer.exceptions import TyperException
+except ModuleNotFoundError:
+    # Before 0.27.3. The command line of FastStream needs 0.27.1 or older.
+    from typer._click.exceptions import ClickException as TyperException
 
 from antecede import __version__
 from antecede.cli.examples import ALWAYS_JSON, EXAMPLES, FIRST_STEPS, PANELS
