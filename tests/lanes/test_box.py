@@ -172,6 +172,22 @@ def test_a_lane_that_went_back_is_opened_again() -> None:
     assert waiting.verdict is Verdict.HELD
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_message_at_a_known_position_is_no_repeat(finished: bool) -> None:
+    """The lane was made again, and the first delivery of the new message went to another process."""
+    box = opened("none", sole=False)
+    old = Arrival("X", 1, {}, time=1.0)
+    box.arrive(old)
+    if finished:
+        box.done(old)
+    new = Arrival("X", 1, {}, redelivered=True, time=2.0)
+    assert not box.arrive(new)
+    if not finished:
+        box.done(old)
+    assert starts(box.open("X", "X", 0, sole=False)) == [("X", 1)]
+    assert new.verdict is Verdict.START
+
+
 def test_all_readers_of_a_lane() -> None:
     box = Box("none")
     for reader in ("X odd", "X even"):

@@ -42,7 +42,7 @@ class RepeatsWhateverLiesBelow(Box):
 
     def _delivered(self, reader: Any, arrival: Arrival) -> bool:
         if arrival.redelivered and arrival.position <= reader.seen and arrival.position not in reader.outstanding:
-            reader.done[arrival.position] = None
+            reader.done[arrival.position] = arrival.time
         return super()._delivered(reader, arrival)
 
 

@@ -82,7 +82,8 @@ class Arrival:
     sequence: int | None = None
     """The consumer's own number of this delivery, if the broker counts deliveries without gaps (JetStream)."""
     time: float = 0.0
-    """When the broker stored the message, by its clock. Only used to tell which header of a circle is forged."""
+    """When the broker stored the message, by its clock: tells a message from one that had its position before the lane
+    was made again, and which header of a circle is forged."""
     tag: Any = None
     """The caller's."""
     verdict: Verdict = Verdict.HELD
@@ -141,7 +142,8 @@ class _Reader:
         self.sequence: int | None = None
         # None: it went back to the broker, and is to come again.
         self.outstanding: dict[int, Arrival | None] = {}
-        self.done: dict[int, None] = {}
+        # With the times of the messages: another message at the same position is of another lane.
+        self.done: dict[int, float] = {}
         # Positions by track, with all of them under _ALL. Finished positions leave a heap when they reach its top.
         self.heaps: dict[int, list[int]] = {_ALL: [], _NO_KEY: []}
         self.latest: dict[int, int] = {}
@@ -339,7 +341,10 @@ class Box:
             # The numbers of deliveries begin again only with a new durable.
             return number is not None and reader.sequence is not None and number <= reader.sequence
         if arrival.redelivered:
-            return False
+            # Another message at a position that is known here.
+            known = reader.outstanding.get(position)
+            time = reader.done.get(position, arrival.time) if known is None else known.time
+            return time != arrival.time
         fills = reader.hole is not None and reader.hole[0] < position <= reader.hole[1]
         return not fills or position in reader.done or position in reader.outstanding
 
@@ -445,7 +450,7 @@ class Box:
         decided: list[Arrival] = []
         reader = self._left(arrival)
         if reader is not None:
-            reader.done[arrival.position] = None
+            reader.done[arrival.position] = arrival.time
             if len(reader.done) > REMEMBERED:
                 del reader.done[next(iter(reader.done))]
             # Another delivery of it may be held by now, about which the broker is asked.
