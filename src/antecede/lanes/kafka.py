@@ -46,6 +46,7 @@ class Kafka:
         """Answers questions about ends for a process that has no other consumer."""
         self._owners: dict[str, AIOKafkaConsumer | None] = {}
         self._first: dict[str, int] = {}
+        """The first offset of each partition that came here: if nobody has committed, nothing before it concerns us."""
         self._committed: dict[str, int] = {}
         self._rewound: set[str] = set()
 
@@ -133,7 +134,6 @@ class Kafka:
         found = [reader for reader, owner in self._owners.items() if self._owner(*self._parts(reader)) is not owner]
         for reader in found:
             del self._owners[reader]
-            self._first.pop(reader, None)
         return found
 
     def _parts(self, reader: str) -> tuple[TopicPartition, str | None]:
@@ -227,6 +227,9 @@ class Kafka:
                 consumer.pause(*full)
                 found = await consumer.getmany(timeout_ms=20, max_records=in_flight)
                 consumer.resume(*(full & consumer.assignment()))
+                for where, records in found.items():
+                    # Before a new partition is opened: its position is beyond these records already.
+                    self._first.setdefault(self.reader(where, group), records[0].offset)
                 await self.open(order)
                 for where, records in found.items():
                     tasks = busy.setdefault(where, set())
@@ -302,7 +305,6 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         await self._kafka.commit(self._order, self._consumer)
         for reader in [r for r, owner in self._kafka._owners.items() if owner is self._consumer]:
             del self._kafka._owners[reader]
-            self._kafka._first.pop(reader, None)
             self._order.close(reader)
         await self._order.idle()
 
