@@ -404,3 +404,48 @@ def test_a_process_that_only_writes_learns_the_ends_of_its_topics(kafka: Broker)
         await lookup.stop()
 
     in_thread(main)
+
+
+def test_records_that_came_with_a_new_partition_are_not_taken_for_finished(kafka: Broker) -> None:
+    """A rebalance ends within the fetch: the position is beyond the first records before the partition is opened."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    from antecede.lanes.kafka import Kafka
+
+    got: list[bytes] = []
+
+    async def main() -> None:
+        topic = name()
+        where = TopicPartition(topic, 0)
+        producer = AIOKafkaProducer(bootstrap_servers=kafka.url, acks="all")
+        await producer.start()
+        for number in range(4):
+            await producer.send_and_wait(topic, str(number).encode(), partition=0)
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=kafka.url, group_id=topic, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        source = Kafka()
+        source.fixed.add(consumer)
+        fetch = consumer.getmany
+
+        async def late(**options: Any) -> Any:
+            if not consumer.assignment():
+                consumer.assign([where])
+                options["timeout_ms"] = 5000
+            return await fetch(**options)
+
+        consumer.getmany = late
+
+        async def handle(record: Any) -> None:
+            got.append(record.value)
+
+        task = asyncio.ensure_future(source.consume(drive.Order(source), consumer, topic, handle))
+        await until(lambda: len(got) >= 4, 6)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await consumer.stop()
+        await producer.stop()
+
+    in_thread(main)
+    assert got == [b"0", b"1", b"2", b"3"]

@@ -109,6 +109,11 @@ class Kafka:
             committed = min(position, self._first.get(reader, position))
             if group is not None:
                 await owner.commit({where: committed})
+        if position > committed and group is not None:
+            # What was fetched and is not finished comes again, so that nothing is missing here.
+            owner.seek(where, committed)
+            self._rewound.add(reader)
+            position = committed
         return Opening(self.lane(where), committed, position, sole=True)
 
     async def first(self, reader: str, position: int) -> None:
