@@ -18,8 +18,8 @@ from time import time
 
 from antecede.errors import AntecedeError
 from antecede.live.client.operator import RunningServers
-from antecede.server.change import ChangeRequest, carry_out
-from antecede.server.change import Outcome as ChangeOutcome
+from antecede.server import ChangeRequest, carry_out
+from antecede.server import Outcome as ChangeOutcome
 from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile, plan_change
 from campaigns.rounds import Round
 from campaigns.walkers import Walker, name_of_walker

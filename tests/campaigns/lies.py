@@ -56,10 +56,7 @@ from antecede.link import Ack, Frame
 from antecede.live.application import plan_of
 from antecede.live.server import ServerRuntime
 from antecede.live.tcp import TcpConnection
-from antecede.server import AgentServer, FromPeer
-from antecede.server.items import Published
-from antecede.server.peering import CODE, link_hellos
-from antecede.server.projection import project
+from antecede.server import CODE, AgentServer, FromPeer, Published, link_hellos, project
 from antecede.topology import parse_topology
 from antecede.wire import Part, PeerFrames, frame
 

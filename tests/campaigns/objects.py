@@ -21,10 +21,8 @@ from typing import Any, Final
 from antecede.errors import CallTimeoutError, OverloadError
 from antecede.live.application import plan_of
 from antecede.live.client.line import connect
-from antecede.objects.model import Call, operation
-from antecede.objects.replicas import ReplicatedObject
-from antecede.server import AgentServer
-from antecede.server.recovery import recover
+from antecede.objects import Call, ReplicatedObject, operation
+from antecede.server import AgentServer, recover
 from antecede.store import open_store
 from antecede.topology import Address, DomainEntry, ObjectHome, TopologyFile
 from campaigns.rounds import Round

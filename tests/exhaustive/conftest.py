@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from antecede.messages import Deliver, Effects, Message, Packet, Send, Sent, members_of
-from antecede.orders.contract import Order
+from antecede.orders import Order
 from antecede.simulator.explorer import Program
 from antecede.simulator.explorer.machine import Scope
 from antecede.trace import Event, judge

@@ -10,16 +10,21 @@ from typing import Any
 import pytest
 
 from antecede.messages import COPY, PERSIST, Deliver, Effects, Message, Packet, Send, Verdict, members_of
-from antecede.orders import OrderSpec, find
-from antecede.orders.buffer import ACK, Buffer
-from antecede.orders.contract import Order
-from antecede.orders.coordinator import Coordinator
-from antecede.orders.fifo import Fifo
-from antecede.orders.lamport import RELEASE, Lamport
-from antecede.orders.matrix import Matrix
-from antecede.orders.pruned import Pruned
-from antecede.orders.skeen import Skeen
-from antecede.orders.updates import Updates
+from antecede.orders import (
+    ACK,
+    RELEASE,
+    Buffer,
+    Coordinator,
+    Fifo,
+    Lamport,
+    Matrix,
+    Order,
+    OrderSpec,
+    Pruned,
+    Skeen,
+    Updates,
+    find,
+)
 from antecede.simulator.explorer import Violation, explore
 from antecede.simulator.player import play
 from antecede.simulator.scenario import parse_scenario

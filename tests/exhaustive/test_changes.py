@@ -15,7 +15,7 @@ import pytest
 
 from antecede.channel import Channel
 from antecede.engine import Context
-from antecede.server.change import Command
+from antecede.server import Command
 from antecede.simulator.servers.network import NONE
 from antecede.store import PowerCut
 from helpers.changing import topology

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antecede.orders.fifo import Fifo, NoOrder
+from antecede.orders import Fifo, NoOrder
 from antecede.simulator.explorer import explore
 from antecede.simulator.explorer.machine import Finding, Judgement, Local, Machine, Scope
 from antecede.simulator.explorer.witness import with_overtaker

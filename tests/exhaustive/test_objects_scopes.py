@@ -14,8 +14,7 @@ import msgspec
 import pytest
 
 from antecede.messages import REQUEST, Deliver, Effects, Label, Message, Packet, Verdict
-from antecede.orders.objects import Objects
-from antecede.orders.objects_rules import Rules, Waiting
+from antecede.orders import Objects, Rules, Waiting
 from antecede.simulator.explorer import Program, ProgramSend, Result, explore
 
 Known = dict[str, tuple[str, int]]

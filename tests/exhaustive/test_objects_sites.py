@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from antecede.messages import Packet, Send
-from antecede.objects import Answered, Call, Object, SiteSpec, group, operation
-from antecede.objects.site import Site
+from antecede.objects import Answered, Call, Object, Site, SiteSpec, group, operation
 
 States = 120_000
 

@@ -7,7 +7,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
-from antecede.server.peering import Lessons, Peering
+from antecede.server import Lessons, Peering
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.network import Faults
 from antecede.wire import ServerHello

@@ -1,7 +1,7 @@
 """Hellos of servers that tests make themselves."""
 
 from antecede.live.application import plan_of
-from antecede.server.node import Organisation
+from antecede.server import Organisation
 from antecede.topology import TopologyFile
 from antecede.wire import LinkHello, ServerHello
 

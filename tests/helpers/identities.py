@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from antecede import wire
-from antecede.access import Identity, Key, Refusal
-from antecede.access.proof import Dialing, Keyring
+from antecede.access import Dialing, Identity, Key, Keyring, Refusal
 from antecede.live.tcp import TcpConnection, dial
 from antecede.topology import Address
 

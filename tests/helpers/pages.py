@@ -332,7 +332,7 @@ def check_data(language: str, text: str) -> None:
             (Path(folder) / "mapping.toml").write_text(text, encoding="utf-8")
             read_mapping(f"{folder}/mapping.toml")
     elif any(isinstance(server, dict) for server in servers.values()):
-        from antecede.access.file import parse_access
+        from antecede.access import parse_access
 
         for letter in "ABCDE":
             text = text.replace("ed25519:…", f"ed25519:{letter}{'A' * 42}=", 1)

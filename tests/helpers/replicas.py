@@ -4,7 +4,7 @@ from typing import Any
 
 from antecede import ReplicatedObject
 from antecede.live.application import plan_of
-from antecede.objects.replicas import Replicas
+from antecede.objects import Replicas
 from antecede.server import AgentServer, FromPeer, Step
 from antecede.topology import parse_topology
 

@@ -12,7 +12,7 @@ from antecede.errors import AntecedeError
 from antecede.live import ServerRuntime
 from antecede.live.client.line import connect
 from antecede.live.client.operator import RunningServers
-from antecede.server.change import ChangeRequest, Outcome, Wait, carry_out, end_change
+from antecede.server import ChangeRequest, Outcome, Wait, carry_out, end_change
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports
 from helpers.summing import Tell, Total

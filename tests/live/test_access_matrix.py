@@ -12,10 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from antecede import wire
-from antecede.access import Refusal, Who
-from antecede.access.authoriser import ANONYMOUS, temporary_name
-from antecede.access.model import COMMANDS, Identity
-from antecede.access.proof import Keyring
+from antecede.access import ANONYMOUS, COMMANDS, Identity, Keyring, Refusal, Who, temporary_name
 from antecede.engine import Topic
 from antecede.live import ServerRuntime
 from antecede.live.issuing import table

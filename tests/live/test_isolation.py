@@ -14,7 +14,7 @@ from live_agents import Counted, Ping, Pong, Report, Word
 
 import antecede
 from antecede.live.reactions import boot_id
-from antecede.server.progress import interrupted
+from antecede.server import interrupted
 
 HOWS = ("fault", "hog", "hold", "block", "leave")
 _limited = ("hold", "block")

@@ -12,9 +12,8 @@ from lossy import LossyProxy
 
 import antecede
 from antecede.live.application import plan_of
-from antecede.objects.replicas import Replicas
-from antecede.server import AgentServer
-from antecede.server.recovery import recover
+from antecede.objects import Replicas
+from antecede.server import AgentServer, recover
 from antecede.store import open_store
 from antecede.topology import parse_topology
 from helpers.clusters import Cluster

@@ -18,8 +18,7 @@ from antecede.messages import (
     Verdict,
     mask_of,
 )
-from antecede.orders.objects import CLOCK, Objects
-from antecede.orders.objects_stamp import Stamp, receipt
+from antecede.orders import CLOCK, Objects, Stamp, receipt
 
 I, J, K = 0, 1, 2  # noqa: E741 (as the paper calls them)
 ALPHABET = "ijk"

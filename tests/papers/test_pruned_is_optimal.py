@@ -15,9 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from antecede.messages import Deliver, Message, Packet, Send, members_of
-from antecede.orders import pruned
-from antecede.orders.pruned import Pruned
-from antecede.orders.pruned_stamp import Log
+from antecede.orders import Log, Pruned, pruned
 from antecede.simulator.draws import below, stream, subset
 
 Entries = dict[tuple[int, int], frozenset[int]]

@@ -8,8 +8,7 @@ from antecede.live.application import plan_of
 from antecede.pipeline.judge.files import verify_in
 from antecede.recording.converting import convert
 from antecede.recording.segments import begin, gathered
-from antecede.server import AgentServer
-from antecede.server.items import PublishedMany, Reacted
+from antecede.server import AgentServer, PublishedMany, Reacted
 from antecede.store import Sizes, closed_segments, open_log
 from antecede.topology import parse_topology
 from antecede.trace import verify

@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from antecede.orders import OrderSpec
-from antecede.orders.contract import Order
+from antecede.orders import Order, OrderSpec
 from antecede.simulator.schedules import Outcome, play
 
 _budget = 400

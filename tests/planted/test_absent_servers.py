@@ -10,10 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.server import change, participation
-from antecede.server.items import Committed, Learned
-from antecede.server.node import Organisation
-from antecede.server.peering import Lessons
+from antecede.server import Committed, Learned, Lessons, Organisation, change, participation
 from antecede.simulator.servers.network import Faults
 from antecede.topology import change as topology_change
 from helpers.changing import AGENTS, MILD, found_by, topology, without_numbers

@@ -10,11 +10,7 @@ import msgspec
 import pytest
 
 from antecede.link import Frame, Hello, SavedLink
-from antecede.server import FromPeer
-from antecede.server.items import Restored
-from antecede.server.operator import Cutting
-from antecede.server.peering import Peering
-from antecede.server.snapshots import decode_state, encode_state
+from antecede.server import Cutting, FromPeer, Peering, Restored, decode_state, encode_state
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.network import ROUGH, Faults
 from helpers.seeds import note, seeds

@@ -7,8 +7,7 @@ import pytest
 
 from antecede.link import Arrival, Frame, Link
 from antecede.messages import Effects, Message, Packet, Persist, Send, Verdict
-from antecede.orders.buffer import Buffer
-from antecede.orders.fifo import NoOrder
+from antecede.orders import Buffer, NoOrder
 from antecede.simulator.schedules import Outcome
 
 Caught = Callable[..., Outcome]

@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.channel.routes import Addresses
+from antecede.channel import Addresses
 from antecede.engine import Belongings, Engine
-from antecede.server import AgentServer, change
-from antecede.server.items import Abandoned
+from antecede.server import Abandoned, AgentServer, change
 from helpers.changing import AGENTS, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, caught, topology
 from worlds.changes import FAULTS
 from worlds.workload import Poisoned

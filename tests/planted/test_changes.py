@@ -11,14 +11,17 @@ import pytest
 
 from antecede.channel import Channel, Pausing
 from antecede.engine import Belongings, Engine
-from antecede.server import AgentServer, participation
+from antecede.server import (
+    AgentServer,
+    Command,
+    Committed,
+    Organisation,
+    Participant,
+    Projection,
+    Timers,
+    participation,
+)
 from antecede.server import change as changing
-from antecede.server.change import Command
-from antecede.server.clock import Timers
-from antecede.server.items import Committed
-from antecede.server.node import Organisation
-from antecede.server.participation import Participant
-from antecede.server.projection import Projection
 from antecede.topology import change as topology_change
 from helpers.changing import BUS, FLAT, JOURNEY, MOVED, ONE_MORE, caught, topology, without_numbers
 from worlds.changes import ChangingWorld

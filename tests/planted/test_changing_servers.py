@@ -3,9 +3,7 @@
 
 import pytest
 
-from antecede.server import change
-from antecede.server.participation import Deciding
-from antecede.server.peering import Lessons, Peering
+from antecede.server import Deciding, Lessons, Peering, change
 from helpers.changing import BUS, FLAT, MOVED, ONE_MORE, caught
 from worlds.changes import ChangingServer, ChangingWorld
 

@@ -8,8 +8,7 @@ import pytest
 from antecede.channel import MessageConsumer
 from antecede.link import Arrival, Frame, Link
 from antecede.messages import Accept, Effects
-from antecede.orders.lamport import Lamport
-from antecede.orders.matrix import Matrix
+from antecede.orders import Lamport, Matrix
 from antecede.simulator.schedules import Outcome
 
 Caught = Callable[..., Outcome]

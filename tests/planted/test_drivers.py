@@ -13,12 +13,20 @@ import pytest
 
 from antecede import limits
 from antecede.engine import React, Reaction
-from antecede.server import driver
-from antecede.server.client import ClientLine, Numbering, Publishing, Ticket
-from antecede.server.core import Shutdown
-from antecede.server.driver import Acknowledgements, Commit, Driver, Retries
-from antecede.server.peering import Peering
-from antecede.server.sessions import Sessions
+from antecede.server import (
+    Acknowledgements,
+    ClientLine,
+    Commit,
+    Driver,
+    Numbering,
+    Peering,
+    Publishing,
+    Retries,
+    Sessions,
+    Shutdown,
+    Ticket,
+    driver,
+)
 from antecede.simulator.servers.network import Faults
 from helpers.planted import caught
 from helpers.windows import small_window

@@ -11,20 +11,33 @@ import msgspec
 import pytest
 
 from antecede import limits, wire
-from antecede.channel.letters import Letter
+from antecede.channel import Letter
 from antecede.engine import Engine, Following, Page, Quotas, Range, Reaction, SavedFollowing
 from antecede.link import Link
-from antecede.orders.pruned import Pruned
-from antecede.server import AgentServer, client, entry, node, operations, peering
-from antecede.server.client import Inbox, Numbering, Questions
-from antecede.server.connections import Connection
-from antecede.server.inputs import Look, ReplayMany
-from antecede.server.items import Forgot, Reacted
-from antecede.server.node import REQUESTS
-from antecede.server.operations import DeadLetters, Operations
-from antecede.server.peering import Peering
-from antecede.server.sessions import Sessions, Unreported
-from antecede.server.upkeep import Upkeep
+from antecede.orders import Pruned
+from antecede.server import (
+    REQUESTS,
+    AgentServer,
+    Connection,
+    DeadLetters,
+    Forgot,
+    Inbox,
+    Look,
+    Numbering,
+    Operations,
+    Peering,
+    Questions,
+    Reacted,
+    ReplayMany,
+    Sessions,
+    Unreported,
+    Upkeep,
+    client,
+    entry,
+    node,
+    operations,
+    peering,
+)
 from antecede.simulator.servers.network import Faults
 from antecede.topology import Quota
 from helpers.planted import caught

@@ -3,13 +3,9 @@
 import pytest
 
 from antecede import wire
-from antecede.access import authoriser, proof
-from antecede.access.authoriser import Authoriser, Who
-from antecede.access.proof import Answering, Keyring, signed
-from antecede.channel.routes import Senders
-from antecede.server.admission import Admission
-from antecede.server.entry import Entry, Incoming
-from antecede.server.sessions import Rights
+from antecede.access import TOKEN, Answering, Authoriser, Keyring, Who, proof, signed
+from antecede.channel import Senders
+from antecede.server import Admission, Entry, Incoming, Rights
 from helpers.planted import caught
 from worlds.intruders import Intruded
 
@@ -71,7 +67,7 @@ def test_names_that_are_not_bound_to_identities(monkeypatch: Patch) -> None:
 
 
 def test_a_role_that_is_not_checked(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Incoming, "_identify", lambda self, role, token: self._who or authoriser.TOKEN)
+    monkeypatch.setattr(Incoming, "_identify", lambda self, role, token: self._who or TOKEN)
     monkeypatch.setattr(Authoriser, "allows", lambda self, who, action, name: True)
     caught(300, "a client as an operator", "a client as a server", faults=_intruders)
 

@@ -9,10 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.server import AgentServer, snapshots
-from antecede.server.clock import Clock
-from antecede.server.node import Truncations
-from antecede.server.upkeep import Upkeep
+from antecede.server import AgentServer, Clock, State, Truncations, Upkeep, encode_state
 from antecede.simulator.servers.network import Faults
 from antecede.store import LogStore
 from helpers.planted import caught
@@ -54,10 +51,10 @@ def test_a_wall_clock_that_is_set_and_not_logged(monkeypatch: Patch) -> None:
 
 
 def test_a_snapshot_without_the_time(monkeypatch: Patch) -> None:
-    def encode(state: snapshots.State) -> bytes:
+    def encode(state: State) -> bytes:
         return real(msgspec.structs.replace(state, times=type(state.times)()))
 
-    real = snapshots.encode_state
+    real = encode_state
     monkeypatch.setattr("antecede.server.node.encode_state", encode)
     caught(300, "server time", faults=Faults(crashes=6, clock_jumps=4, looks=6))
 

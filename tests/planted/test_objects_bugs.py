@@ -14,15 +14,24 @@ import msgspec
 import pytest
 
 from antecede.messages import ABORT, COMMIT, COPY, RESPONSE, Effects, Message, Send
-from antecede.objects import Object, Site
-from antecede.objects.execution import Execution
-from antecede.objects.instances import DONE, Instance, Root, Table
-from antecede.objects.replay import Intentions, Outcome, fold
-from antecede.objects.roots import Roots
-from antecede.objects.state import Change, Entries, Live, State
-from antecede.orders.objects import Objects
-from antecede.orders.objects_rules import PLAIN, Rules, Waiting
-from antecede.orders.objects_stamp import Stamp, Vector
+from antecede.objects import (
+    DONE,
+    Change,
+    Entries,
+    Execution,
+    Instance,
+    Intentions,
+    Live,
+    Object,
+    Outcome,
+    Root,
+    Roots,
+    Site,
+    State,
+    Table,
+    fold,
+)
+from antecede.orders import PLAIN, Objects, Rules, Stamp, Vector, Waiting
 from antecede.simulator.groups import Workload, play
 from helpers.seeds import note, seeds
 

@@ -5,10 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from antecede.messages import PERSIST, Deliver, Effects, Message, Packet, Send, Verdict
-from antecede.orders import pruned
-from antecede.orders.direct import Direct
-from antecede.orders.pruned import Pruned
-from antecede.orders.pruned_stamp import Log
+from antecede.orders import Direct, Log, Pruned, pruned
 from antecede.simulator.schedules import Outcome
 
 Caught = Callable[..., Outcome]

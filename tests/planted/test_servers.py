@@ -17,11 +17,7 @@ from antecede.engine import Engine, React, Reaction
 from antecede.errors import TopologyError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.live.application import plan_of
-from antecede.server import AgentServer
-from antecede.server.clock import Timers
-from antecede.server.driver import Driver, Gate
-from antecede.server.items import Published, Reacted
-from antecede.server.peering import Peering
+from antecede.server import AgentServer, Driver, Gate, Peering, Published, Reacted, Timers
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.network import Faults
 from antecede.simulator.servers.server import SimulatedServer

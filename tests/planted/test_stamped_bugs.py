@@ -15,8 +15,8 @@ from antecede.messages import (
     mask_of,
     members_of,
 )
-from antecede.orders.fifo import Fifo, NoOrder
-from antecede.orders.matrix import Matrix, _row
+from antecede.orders import Fifo, Matrix, NoOrder
+from antecede.orders.matrix import _row
 from antecede.orders.vector import Vector
 from antecede.simulator.schedules import Outcome
 
@@ -47,7 +47,7 @@ def test_causal_is_not_total(caught: Caught) -> None:
 
 
 def test_total_is_not_synchronous(caught: Caught) -> None:
-    from antecede.orders.lamport import Lamport
+    from antecede.orders import Lamport
 
     class Declared(Lamport):
         guarantees = frozenset({"total", "synchronous"})

@@ -16,11 +16,7 @@ from antecede.messages import (
     Verdict,
     members_of,
 )
-from antecede.orders.coordinator import Coordinator
-from antecede.orders.lamport import RELEASE, Lamport
-from antecede.orders.skeen import Skeen
-from antecede.orders.synchronous import Synchronous
-from antecede.orders.token import Token
+from antecede.orders import RELEASE, Coordinator, Lamport, Skeen, Synchronous, Token
 from antecede.simulator.schedules import Outcome
 
 Caught = Callable[..., Outcome]

@@ -9,9 +9,8 @@ import pytest
 from antecede.channel import consumer
 from antecede.errors import WireError
 from antecede.messages import Packet
-from antecede.orders.pruned import Pruned
-from antecede.server import projection
-from antecede.server.sessions import Sessions
+from antecede.orders import Pruned
+from antecede.server import Sessions, projection
 from campaigns.disks import PowerCuts
 from campaigns.lies import trial
 from campaigns.rounds import Kills, Outcome, Round

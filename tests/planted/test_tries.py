@@ -14,8 +14,7 @@ import pytest
 
 from antecede import limits
 from antecede.engine import Context, Outcome, React, Tries
-from antecede.server.driver import Driver, Retries
-from antecede.server.progress import Interrupted, Progress
+from antecede.server import Driver, Interrupted, Progress, Retries
 from antecede.simulator.servers import server
 from helpers.planted import caught
 from worlds.workload import Poisoned

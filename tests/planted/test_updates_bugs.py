@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from antecede.messages import COPY, PERSIST, Effects, Message, Packet, Send, Sent, Verdict, members_of
-from antecede.orders import OrderSpec
-from antecede.orders.updates import Entry, Updates
+from antecede.orders import Entry, OrderSpec, Updates
 from antecede.simulator.explorer import ProgramSend, explore
 from antecede.simulator.schedules import Outcome
 

@@ -16,8 +16,7 @@ import pytest
 
 from antecede.errors import StampError
 from antecede.messages import COPY, Effects, Message, Packet, Send, mask_of
-from antecede.orders import names, parse
-from antecede.orders.contract import Order
+from antecede.orders import Order, names, parse
 from antecede.simulator.explorer import explore
 from antecede.simulator.schedules import play
 from antecede.testing import check_order

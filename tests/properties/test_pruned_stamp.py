@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 
 from antecede.errors import StampError
 from antecede.messages import COPY, Packet
-from antecede.orders.contract import Order
-from antecede.orders.pruned import Pruned
-from antecede.orders.pruned_stamp import Control, brief
+from antecede.orders import Control, Order, Pruned, brief
 
 
 @st.composite

@@ -14,11 +14,7 @@ import pytest
 
 from antecede import Call, ReplicatedObject, operation
 from antecede.messages import Label, Message
-from antecede.objects.calls import Calls
-from antecede.objects.execution import Execution
-from antecede.objects.instances import Instance, Request
-from antecede.objects.replay import Intentions
-from antecede.objects.replicas import Placement
+from antecede.objects import Calls, Execution, Instance, Intentions, Placement, Request
 from antecede.testing import Faults, World
 from helpers.replicas import topology
 

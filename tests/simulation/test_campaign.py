@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from antecede.messages import Packet
-from antecede.orders import parse
-from antecede.orders.matrix import Matrix
+from antecede.orders import Matrix, parse
 from antecede.simulator import schedules
 from antecede.simulator.observers import Watcher
 from antecede.simulator.schedules import STYLES, FaultySchedule, Outcome, Plan, play

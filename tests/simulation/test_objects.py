@@ -10,8 +10,7 @@ import os
 import msgspec
 import pytest
 
-from antecede.orders import OrderSpec
-from antecede.orders.objects import Objects
+from antecede.orders import Objects, OrderSpec
 from antecede.simulator import schedules as plain
 from antecede.simulator.groups import Workload, play
 from antecede.trace import Metadata, verify, write_trace

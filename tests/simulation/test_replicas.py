@@ -17,13 +17,9 @@ import pytest
 from antecede import Agent, Call, CallFailed, Context, Notification, ReplicatedObject, Returned, operation
 from antecede.errors import StoreError
 from antecede.messages import Label
-from antecede.objects.execution import Execution
-from antecede.objects.instances import Instance, Made, Root, Table
-from antecede.objects.replicas import Replicas
-from antecede.objects.roots import Roots
-from antecede.orders.objects_rules import Rules
-from antecede.server import AgentServer
-from antecede.server.items import Expired
+from antecede.objects import Execution, Instance, Made, Replicas, Root, Roots, Table
+from antecede.orders import Rules
+from antecede.server import AgentServer, Expired
 from antecede.testing import NONE, ROUGH, Faults, World
 from antecede.trace import DELIVER, SEND, judge
 from helpers.replicas import topology

@@ -11,9 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.server import AgentServer
-from antecede.server.client import Numbering
-from antecede.server.projection import Projection, project
+from antecede.server import AgentServer, Numbering, Projection, project
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.judgement import TRAITOR
 from antecede.trace import DELIVER, HOP, SEND, Event, verify, write_trace

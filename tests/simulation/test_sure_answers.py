@@ -12,9 +12,8 @@ import pytest
 
 from antecede import ReplicatedObject, Returned, operation
 from antecede.engine import name_of
-from antecede.objects.calls import Calls
-from antecede.objects.replicas import Replicas
-from antecede.server.driver import Driver
+from antecede.objects import Calls, Replicas
+from antecede.server import Driver
 from antecede.testing import Faults, World
 from helpers.replicas import topology
 from helpers.seeds import note, seeds

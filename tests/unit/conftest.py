@@ -40,7 +40,7 @@ from antecede.messages import (
     mask_of,
     members_of,
 )
-from antecede.orders.contract import Order
+from antecede.orders import Order
 from antecede.topology import parse_topology
 from helpers.ports import free_ports
 

@@ -3,8 +3,7 @@
 import pytest
 
 from antecede import limits
-from antecede.access import Access, matches, parse_access
-from antecede.access.model import AddressLimits, Limits
+from antecede.access import Access, AddressLimits, Limits, matches, parse_access
 from antecede.errors import AccessError
 from helpers.identities import public_key as _key
 

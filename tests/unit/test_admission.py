@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from antecede import limits
-from antecede.access.model import AddressLimits
+from antecede.access import AddressLimits
 from antecede.errors import UsageError
 from antecede.live import server
-from antecede.server.admission import Admission, ConnectionSlot
+from antecede.server import Admission, ConnectionSlot
 
 
 class _Dropped(list[tuple[int, str]]):

@@ -7,10 +7,23 @@ from typing import Any
 import pytest
 
 from antecede import limits
-from antecede.access import LOCAL, TOKEN, Access, Authoriser, Identity, Key, Who, parse_access
-from antecede.access.audit import REFUSED, Audit
-from antecede.access.authoriser import ACTIONS, ANONYMOUS, temporary_name
-from antecede.access.rates import Attempts, Rate
+from antecede.access import (
+    ACTIONS,
+    ANONYMOUS,
+    LOCAL,
+    REFUSED,
+    TOKEN,
+    Access,
+    Attempts,
+    Audit,
+    Authoriser,
+    Identity,
+    Key,
+    Rate,
+    Who,
+    parse_access,
+    temporary_name,
+)
 from antecede.topology import is_name
 from helpers.identities import public_key as _key
 

@@ -5,12 +5,11 @@ from random import Random
 
 import pytest
 
-from antecede.channel.letters import Footprint, Letter
+from antecede.channel import Footprint, Letter
 from antecede.engine import Alarm, Engine, Reaction
 from antecede.link import Ack, Link
 from antecede.orders import parse
-from antecede.server import AgentServer, FromPeer, Plan
-from antecede.server.items import Buried, Published, PublishedMany, Reacted
+from antecede.server import AgentServer, Buried, FromPeer, Plan, Published, PublishedMany, Reacted
 from antecede.topology import Domain, Topology
 
 

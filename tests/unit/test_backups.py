@@ -16,8 +16,7 @@ import msgspec
 import pytest
 
 from antecede import limits
-from antecede.access import Access, Identity, Key, Who
-from antecede.access.audit import Audit
+from antecede.access import Access, Audit, Identity, Key, Who
 from antecede.backups import (
     LINKS,
     MARKER,
@@ -37,7 +36,7 @@ from antecede.errors import MissingError, OverloadError, StoreError, StoreLocked
 from antecede.live import ServerRuntime
 from antecede.live.application import plan_of
 from antecede.recording.segments import gathered
-from antecede.server.operator import Cutting
+from antecede.server import Cutting
 from antecede.topology import TopologyFile
 from antecede.trace import judge, read_events
 from helpers.identities import public_key

@@ -25,11 +25,10 @@ from antecede import (
 )
 from antecede.errors import AgentError, ObjectError, StoreError, TopologyError
 from antecede.live.application import plan_of
-from antecede.objects.calls import unfit
+from antecede.objects import unfit
 from antecede.recording.converting import convert
 from antecede.recording.segments import begin, gathered
-from antecede.server import AgentServer
-from antecede.server.items import Published
+from antecede.server import AgentServer, Published
 from antecede.store import Sizes, open_log
 from antecede.trace import read_events, verify
 from helpers.ports import free_ports

@@ -8,10 +8,16 @@ import pytest
 
 from antecede import limits
 from antecede.errors import TopologyError, UsageError
-from antecede.server import AgentServer
-from antecede.server.change import read_attempt, read_number, read_stage, read_view
-from antecede.server.learning import item_of, read_lesson
-from antecede.server.participation import Participant
+from antecede.server import (
+    AgentServer,
+    Participant,
+    item_of,
+    read_attempt,
+    read_lesson,
+    read_number,
+    read_stage,
+    read_view,
+)
 from antecede.topology import parse_topology
 from helpers.changing import MILD
 from worlds.changes import plan_of

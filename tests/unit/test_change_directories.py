@@ -20,10 +20,7 @@ from antecede.live import directories
 from antecede.live.application import plan_of
 from antecede.live.directories import change_directories, differing
 from antecede.recording.segments import gathered
-from antecede.server import AgentServer
-from antecede.server.change import ChangeRequest, Outcome
-from antecede.server.items import Published, Reacted, Staged, decode_record
-from antecede.server.recovery import replay
+from antecede.server import AgentServer, ChangeRequest, Outcome, Published, Reacted, Staged, decode_record, replay
 from antecede.store import Files, LogStore, open_store
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import Epochs, epochs_of, read_events

@@ -15,13 +15,31 @@ from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.live.client.operator import RunningServers
 from antecede.live.isolation import Setup, _host_of
 from antecede.live.server import LiveChanges, ServerRuntime
-from antecede.server import AgentServer, Input, Refused
-from antecede.server.change import BusyServerError, ChangeRequest, Command, Outcome, Wait, carry_out
-from antecede.server.inputs import OPERATOR, Look, OnBehalf, Replay
-from antecede.server.items import Abandoned, Committed, Forgot, Paused, Published, Reacted, Staged
-from antecede.server.operations import DeadLetters
-from antecede.server.participation import Participant
-from antecede.server.recovery import recover
+from antecede.server import (
+    OPERATOR,
+    Abandoned,
+    AgentServer,
+    BusyServerError,
+    ChangeRequest,
+    Command,
+    Committed,
+    DeadLetters,
+    Forgot,
+    Input,
+    Look,
+    OnBehalf,
+    Outcome,
+    Participant,
+    Paused,
+    Published,
+    Reacted,
+    Refused,
+    Replay,
+    Staged,
+    Wait,
+    carry_out,
+    recover,
+)
 from antecede.topology import parse_topology
 from helpers.changing import topology
 from helpers.summing import Sum

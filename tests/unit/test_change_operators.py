@@ -13,9 +13,17 @@ from antecede import limits
 from antecede.cli import run
 from antecede.errors import UsageError
 from antecede.live.client.operator import RunningServers
-from antecede.server import AgentServer
-from antecede.server.change import ChangeRequest, Command, Outcome, Steps, Wait, carry_out, end_change
-from antecede.server.participation import Participant
+from antecede.server import (
+    AgentServer,
+    ChangeRequest,
+    Command,
+    Outcome,
+    Participant,
+    Steps,
+    Wait,
+    carry_out,
+    end_change,
+)
 from antecede.topology import parse_topology
 from helpers.changing import topology
 from worlds.changes import plan_of

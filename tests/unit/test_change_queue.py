@@ -7,10 +7,7 @@ from unittest.mock import MagicMock
 from antecede.channel import Letter
 from antecede.link import Ack
 from antecede.live.application import plan_of
-from antecede.server import AgentServer, FromPeer
-from antecede.server.driver import Driver
-from antecede.server.items import Committed, Left, Paused, Staged
-from antecede.server.participation import Reorganising
+from antecede.server import AgentServer, Committed, Driver, FromPeer, Left, Paused, Reorganising, Staged
 from antecede.topology import parse_topology
 from helpers.changing import topology
 

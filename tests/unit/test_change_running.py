@@ -16,7 +16,7 @@ from antecede.errors import AntecedeError, RefusedError, UsageError
 from antecede.live.client.line import connect
 from antecede.live.client.operator import RunningServers, request
 from antecede.live.process import WatchdogThread
-from antecede.server.change import Outcome, end_change
+from antecede.server import Outcome, end_change
 from helpers.running import BUS, FLAT, System, played
 from helpers.summing import Add
 

@@ -11,10 +11,7 @@ import pytest
 
 from antecede.errors import OrderError
 from antecede.messages import PERSIST, Deliver, Effects, Message, Packet, Send, Sent, Verdict
-from antecede.orders.contract import Order
-from antecede.orders.encoding import Reader, Writer
-from antecede.orders.fifo import Fifo
-from antecede.orders.matrix import Matrix
+from antecede.orders import Fifo, Matrix, Order, Reader, Writer
 from antecede.simulator.explorer import explore
 from antecede.testing import check_order
 

@@ -9,7 +9,7 @@ import pytest
 
 from antecede import cli
 from antecede.messages import Packet
-from antecede.orders.fifo import Fifo
+from antecede.orders import Fifo
 from antecede.trace import verify
 from helpers.snapshots import Snapshots
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from antecede import limits
-from antecede.channel.letters import Letter
+from antecede.channel import Letter
 from antecede.engine import Notification
 from antecede.errors import ClosedError, OverloadError, RefusedError, UsageError
 from antecede.live.client import Bus, Ticket

@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from antecede import limits, wire
-from antecede.channel.letters import envelope_fault
+from antecede.channel import envelope_fault
 from antecede.cli.servers import read_token
 from antecede.errors import UsageError
 from antecede.live import ServerRuntime
 from antecede.live.server import LocalSession
-from antecede.server import Input
-from antecede.server.driver import take_inputs
-from antecede.server.items import PublishedMany
+from antecede.server import Input, PublishedMany, take_inputs
 from antecede.topology import parse_topology
 
 _topology = """

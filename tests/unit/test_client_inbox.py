@@ -1,8 +1,8 @@
 """A client's letters: handled in sequence, reported after their handlers, tried again, dead."""
 
 from antecede import limits
-from antecede.channel.letters import Letter
-from antecede.server.client import Inbox
+from antecede.channel import Letter
+from antecede.server import Inbox
 
 
 class _World:

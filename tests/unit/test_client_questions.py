@@ -2,10 +2,10 @@
 
 import msgspec
 
-from antecede.channel.letters import Letter
+from antecede.channel import Letter
 from antecede.engine import Unanswered, name_of
 from antecede.errors import ClosedError, OverloadError, UnansweredError
-from antecede.server.client import Numbering, Questions, Ticket
+from antecede.server import Numbering, Questions, Ticket
 
 
 class _World:

@@ -3,9 +3,7 @@
 import pytest
 
 from antecede.engine import Reaction
-from antecede.server.clock import Clock, Times
-from antecede.server.items import Clocked, Reacted, encode_record
-from antecede.server.projection import Projection
+from antecede.server import Clock, Clocked, Projection, Reacted, Times, encode_record
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import typer
 
 from antecede import cli, crashes, limits
 from antecede.messages import Message
-from antecede.orders.fifo import NoOrder
+from antecede.orders import NoOrder
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from antecede.access.model import Identity
+from antecede.access import Identity
 from antecede.cli import run
 from antecede.errors import AccessError
 from antecede.live import ServerRuntime, issuing

@@ -10,9 +10,7 @@ from antecede.channel import Letter
 from antecede.engine import Choice, Range, Reaction, page_of
 from antecede.errors import MissingError, OverloadError, UsageError
 from antecede.orders import parse
-from antecede.server import AgentServer, Plan
-from antecede.server.items import Buried, BuriedMany, Reacted, decode_record
-from antecede.server.operations import DeadLetters
+from antecede.server import AgentServer, Buried, BuriedMany, DeadLetters, Plan, Reacted, decode_record
 from antecede.topology import Domain, Topology
 
 

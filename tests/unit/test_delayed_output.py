@@ -5,10 +5,7 @@ from typing import Any
 from antecede.channel import Outgoing
 from antecede.link import Ack, Frame
 from antecede.live.application import plan_of
-from antecede.server import AgentServer
-from antecede.server.driver import Commit, DelayedOutput, Driver, Gate
-from antecede.server.inputs import Accepted, Refused
-from antecede.server.items import Left, Published
+from antecede.server import Accepted, AgentServer, Commit, DelayedOutput, Driver, Gate, Left, Published, Refused
 from antecede.topology import parse_topology
 
 COMMIT = Outgoing("A", "s2", Frame(1, 2, 7, b"commit"), unhurried=True)

@@ -11,17 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from antecede.access import Access, Authoriser, Identity, Key, Limits, Who, parse_access
-from antecede.access.model import AddressLimits
+from antecede.access import Access, AddressLimits, Authoriser, Identity, Key, Limits, Who, parse_access
 from antecede.channel import Letter
 from antecede.errors import AccessError, UnknownAgentError
 from antecede.live.issuing import AccessText, find, table
 from antecede.live.logs import AuditFile, ServerLog
 from antecede.orders import parse
-from antecede.server import Accepted, AgentServer, Denied, Plan, Refused
-from antecede.server.admission import Admission
-from antecede.server.items import Published
-from antecede.server.sessions import Rights, with_forbidden
+from antecede.server import Accepted, Admission, AgentServer, Denied, Plan, Published, Refused, Rights, with_forbidden
 from antecede.topology import Domain, Topology
 from helpers.identities import public_key
 

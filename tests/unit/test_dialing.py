@@ -13,11 +13,21 @@ from antecede.access import Authoriser, Refusal
 from antecede.errors import OverloadError
 from antecede.live.application import plan_of
 from antecede.live.logs import ServerLog
-from antecede.server import AgentServer
-from antecede.server.admission import Admission, Guard
-from antecede.server.connections import Backoff, is_last_try, pause_after
-from antecede.server.entry import Entry
-from antecede.server.peering import CHANGING, CODE, Dialed, Inquiry, Peer, Peering
+from antecede.server import (
+    CHANGING,
+    CODE,
+    Admission,
+    AgentServer,
+    Backoff,
+    Dialed,
+    Entry,
+    Guard,
+    Inquiry,
+    Peer,
+    Peering,
+    is_last_try,
+    pause_after,
+)
 from antecede.topology import parse_topology
 
 _file = parse_topology(

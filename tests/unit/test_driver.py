@@ -6,9 +6,7 @@ from antecede.channel import Letter
 from antecede.engine import Outbound, Outcome, React, Reaction
 from antecede.errors import AgentError
 from antecede.live.application import plan_of
-from antecede.server import AgentServer
-from antecede.server.driver import Driver
-from antecede.server.items import Handled, Published, Reacted, decode_record
+from antecede.server import AgentServer, Driver, Handled, Published, Reacted, decode_record
 from antecede.topology import parse_topology
 
 TOPOLOGY = """[servers]

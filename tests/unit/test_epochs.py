@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from antecede import pipeline
 from antecede.cli import build
 from antecede.errors import TraceError
-from antecede.server.organisation import first_epoch, next_epoch
+from antecede.server import first_epoch, next_epoch
 from antecede.topology import parse_topology
 from antecede.trace import DELIVER, SEND, Area, Epoch, Epochs, Event, Metadata, epochs_in, verify, write_trace
 from antecede.trace.epochs import united

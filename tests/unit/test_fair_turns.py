@@ -15,11 +15,7 @@ from antecede import limits
 from antecede.engine import Outcome
 from antecede.live import tcp
 from antecede.live.application import plan_of
-from antecede.server import AgentServer
-from antecede.server.admission import Admission
-from antecede.server.driver import Driver
-from antecede.server.inputs import Refused
-from antecede.server.items import Published, PublishedMany
+from antecede.server import Admission, AgentServer, Driver, Published, PublishedMany, Refused
 from antecede.topology import parse_topology
 
 _topology = """

@@ -7,11 +7,19 @@ import pytest
 from antecede.engine import Reaction
 from antecede.link import Frame
 from antecede.orders import parse
-from antecede.server import AgentServer, FromPeer, Plan
-from antecede.server.inputs import Look, Replay
-from antecede.server.items import Buried, Published, Reacted, Tried
-from antecede.server.operations import DeadLetters
-from antecede.server.recovery import resume
+from antecede.server import (
+    AgentServer,
+    Buried,
+    DeadLetters,
+    FromPeer,
+    Look,
+    Plan,
+    Published,
+    Reacted,
+    Replay,
+    Tried,
+    resume,
+)
 from antecede.topology import Domain, Mailboxes, Quota, Topology
 
 _names = ("s1", "s2", "s3")

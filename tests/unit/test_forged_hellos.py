@@ -8,9 +8,7 @@ import pytest
 from antecede.access import Authoriser
 from antecede.live.application import plan_of
 from antecede.live.logs import ServerLog
-from antecede.server import AgentServer
-from antecede.server.admission import Guard
-from antecede.server.peering import Peering
+from antecede.server import AgentServer, Guard, Peering
 from antecede.topology import parse_topology
 from antecede.wire import LinkHello, ServerHello
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from antecede.channel import Letter, encode_train
-from antecede.channel.consumer import encode_packet
+from antecede.channel import Letter, encode_packet, encode_train
 from antecede.link import Frame
 from antecede.messages import Message, Send
 from antecede.orders import parse

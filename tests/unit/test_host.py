@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.channel.letters import Letter
+from antecede.channel import Letter
 from antecede.engine import Agent, Context, Host, Notification, Outcome, React, name_of
 from antecede.failures import is_ctrl_c, noted
 from antecede.testing import World

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from antecede import Agent, Context, Notification, Topic, limits
-from antecede.channel.letters import Letter
+from antecede.channel import Letter
 from antecede.labels import clean, label_in, tail_in, tail_of, trace_in
-from antecede.server import projection
-from antecede.server.projection import Projection
+from antecede.server import Projection, projection
 from antecede.testing import Faults, World
 from antecede.trace import Event, Titles, short_id, write_trace
 from antecede.trace.titles import named
@@ -125,7 +124,7 @@ def test_a_topic_and_a_replay_keep_the_label() -> None:
     agents = Context("news", "s2", letter)
     agents.forward(["here"], letter)
     assert agents.outbound[0].context == "\nhi"
-    from antecede.server.items import sent_again
+    from antecede.server import sent_again
 
     assert sent_again(letter, "op", 1, ("here",)).context == "\nhi"
 

@@ -7,11 +7,26 @@ import pytest
 
 from antecede import limits, wire
 from antecede.errors import TopologyError
-from antecede.server import AgentServer, learning
-from antecede.server.items import Abandoned, Committed, Epoch, Learned, Published, Staged
-from antecede.server.learning import Lesson, item_of, learns, lesson_of, read_lesson, teachers_of, teaches, trusts
-from antecede.server.participation import Participant
-from antecede.server.projection import Projection
+from antecede.server import (
+    Abandoned,
+    AgentServer,
+    Committed,
+    Epoch,
+    Learned,
+    Lesson,
+    Participant,
+    Projection,
+    Published,
+    Staged,
+    item_of,
+    learning,
+    learns,
+    lesson_of,
+    read_lesson,
+    teachers_of,
+    teaches,
+    trusts,
+)
 from antecede.simulator.servers.network import NONE
 from antecede.topology import parse_topology
 from antecede.trace.epochs import united

@@ -6,11 +6,7 @@ from antecede import wire
 from antecede.access import Authoriser
 from antecede.live.application import plan_of
 from antecede.live.logs import ServerLog
-from antecede.server import AgentServer
-from antecede.server.admission import Admission, Guard
-from antecede.server.entry import Entry, Incoming
-from antecede.server.inputs import Log
-from antecede.server.peering import UNCONFIRMED, Peering
+from antecede.server import UNCONFIRMED, Admission, AgentServer, Entry, Guard, Incoming, Log, Peering
 from antecede.topology import parse_topology
 from helpers.changing import BUS
 

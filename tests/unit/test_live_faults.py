@@ -16,8 +16,7 @@ from antecede.engine import Agent, Context, Notification
 from antecede.errors import BrokenStepError, NoDescriptorError, StoreError
 from antecede.live import ServerRuntime
 from antecede.live import server as housekeeping
-from antecede.server import Accepted, AgentServer
-from antecede.server.recovery import Task
+from antecede.server import Accepted, AgentServer, Task
 from antecede.store import draft_path
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports

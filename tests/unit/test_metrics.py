@@ -17,9 +17,7 @@ from antecede.errors import TopologyError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.metrics import HEALTHS, MetricsPage, page_address
 from antecede.live.process import serve
-from antecede.server.core import ServerCore
-from antecede.server.items import Buried
-from antecede.server.recovery import recover
+from antecede.server import Buried, ServerCore, recover
 from antecede.topology import Address, parse_topology
 from helpers.ports import free_ports
 from helpers.summing import Add, Sum, Tell, Total

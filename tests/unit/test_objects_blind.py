@@ -10,10 +10,8 @@ from antecede import Call, ReplicatedObject, Returned, limits, operation
 from antecede.errors import ObjectError
 from antecede.link import Frame
 from antecede.messages import REQUEST, Label, Message
-from antecede.objects.instances import Request
-from antecede.objects.model import blind_operations, unconfirmed_operations
-from antecede.server import FromPeer
-from antecede.server.items import Published
+from antecede.objects import Request, blind_operations, unconfirmed_operations
+from antecede.server import FromPeer, Published
 from helpers.replicas import ReplicaNet, topology
 
 

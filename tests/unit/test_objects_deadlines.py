@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.objects import Answered, Call, Object, group, operation
-from antecede.objects.instances import Root
+from antecede.objects import Answered, Call, Object, Root, group, operation
 
 
 class Caller(Object):

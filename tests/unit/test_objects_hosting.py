@@ -9,11 +9,21 @@ import pytest
 
 from antecede import limits
 from antecede.errors import ObjectError
-from antecede.objects import Call, CallFailed, ReplicatedObject, operation, operations_of, relation_of
-from antecede.objects.model import initial
-from antecede.objects.replay import Outcome, compute, run
-from antecede.objects.replicas import hosting, state_in
-from antecede.objects.state import Live
+from antecede.objects import (
+    Call,
+    CallFailed,
+    Live,
+    Outcome,
+    ReplicatedObject,
+    compute,
+    hosting,
+    initial,
+    operation,
+    operations_of,
+    relation_of,
+    run,
+    state_in,
+)
 
 
 class Entry(msgspec.Struct):

@@ -13,12 +13,21 @@ import pytest
 from antecede import limits
 from antecede.cli import run
 from antecede.errors import ObjectError, OrderError
-from antecede.objects import Call, CallFailed, Object, operation, operations_of, relation_of
-from antecede.objects.model import initial
-from antecede.objects.replay import compute, fold
-from antecede.objects.search import counter_example, search
-from antecede.objects.state import Live
-from antecede.orders.relation import Relation, parse_relation
+from antecede.objects import (
+    Call,
+    CallFailed,
+    Live,
+    Object,
+    compute,
+    counter_example,
+    fold,
+    initial,
+    operation,
+    operations_of,
+    relation_of,
+)
+from antecede.objects.search import search
+from antecede.orders import Relation, parse_relation
 
 
 class Account(Object):

@@ -10,12 +10,21 @@ import pytest
 
 from antecede import Call, CallFailed, ReplicatedObject, limits, operation
 from antecede.errors import ObjectError
-from antecede.objects import Answered, Object, group
-from antecede.objects.instances import Instance, Made, Root, Table
-from antecede.objects.replay import Intentions
-from antecede.objects.replicas import Placed, Placement
-from antecede.objects.roots import Roots, Wounds
-from antecede.orders.relation import Relation
+from antecede.objects import (
+    Answered,
+    Instance,
+    Intentions,
+    Made,
+    Object,
+    Placed,
+    Placement,
+    Root,
+    Roots,
+    Table,
+    Wounds,
+    group,
+)
+from antecede.orders import Relation
 from antecede.testing import World
 
 

@@ -10,11 +10,9 @@ import pytest
 from antecede import Call, ReplicatedObject, Returned, limits, operation
 from antecede.channel import Outgoing
 from antecede.link import Frame
-from antecede.objects.instances import Root
-from antecede.objects.replay import answer_bytes
-from antecede.objects.roots import Roots
-from antecede.orders.relation import Relation
-from antecede.server.items import Published, Resumed
+from antecede.objects import Root, Roots, answer_bytes
+from antecede.orders import Relation
+from antecede.server import Published, Resumed
 from helpers.replicas import ReplicaNet, topology
 
 TOPOLOGY = topology(one="s1 s2 s3")

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from antecede import limits
-from antecede.channel.consumer import decode_packet, encode_packet
+from antecede.channel import decode_packet, encode_packet
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import ABORT, COMMIT, COPY, REQUEST, RESPONSE, Label, Message, Packet, Send
 from antecede.objects import Answered, Call, CallFailed, Local, Object, Site, group, operation
-from antecede.orders.objects import WOUND
-from antecede.orders.objects_stamp import Stamp
+from antecede.orders import WOUND, Stamp
 
 
 class Cell(Object):

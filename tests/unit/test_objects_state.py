@@ -8,10 +8,8 @@ import msgspec
 import pytest
 
 from antecede import ReplicatedObject, limits, operation
+from antecede.objects import UNTYPED, Entries, Live, State, encode_state, forms_of, hosting, initial, state_in
 from antecede.objects import state as values
-from antecede.objects.model import initial
-from antecede.objects.replicas import hosting, state_in
-from antecede.objects.state import UNTYPED, Entries, Live, State, encode_state, forms_of
 
 
 class Part(msgspec.Struct):

@@ -6,8 +6,7 @@ import pytest
 
 from antecede.errors import OrderError, StampError
 from antecede.messages import PERSIST, Accept, Deliver, Effects, Message, Packet, Send, Sent, Verdict, members_of
-from antecede.orders import parse
-from antecede.orders.coordinator import Coordinator
+from antecede.orders import Coordinator, parse
 
 
 def sends(effects: Effects) -> list[Packet]:

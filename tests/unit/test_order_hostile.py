@@ -4,9 +4,7 @@ import pytest
 
 from antecede.errors import StampError
 from antecede.messages import COPY, Accept, Deliver, Message, Packet, Verdict
-from antecede.orders import parse
-from antecede.orders.encoding import Writer
-from antecede.orders.pruned_stamp import Control
+from antecede.orders import Control, Writer, parse
 
 
 def test_a_broadcast_of_ours_that_was_not_for_us_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from antecede.errors import StampError
 from antecede.messages import PERSIST, Accept, Deliver, Effects, Message, Packet, Send, Sent, Verdict
-from antecede.orders.lamport import Lamport
+from antecede.orders import Lamport
 
 
 def sends(effects: Effects) -> list[Packet]:

@@ -3,8 +3,7 @@
 import pytest
 
 from antecede.messages import COPY, Deliver, Message, Packet, Send, mask_of
-from antecede.orders import parse
-from antecede.orders.contract import Order
+from antecede.orders import Order, parse
 
 
 class _Group:

@@ -6,7 +6,7 @@ import pytest
 
 from antecede.errors import StampError
 from antecede.messages import PERSIST, Accept, Deliver, Effects, Message, Packet, Send, Sent, Verdict
-from antecede.orders.skeen import Skeen
+from antecede.orders import Skeen
 
 
 def sends(effects: Effects) -> list[Packet]:

@@ -6,8 +6,7 @@ import pytest
 
 from antecede.errors import StampError
 from antecede.messages import PERSIST, Deliver, Effects, Message, Packet, Send, Sent, Verdict, members_of
-from antecede.orders.encoding import Reader
-from antecede.orders.synchronous import Synchronous
+from antecede.orders import Reader, Synchronous
 
 
 def sends(effects: Effects) -> list[Packet]:

@@ -6,7 +6,7 @@ import pytest
 
 from antecede.errors import StampError
 from antecede.messages import PERSIST, Accept, Deliver, Effects, Message, Packet, Send, Sent, Verdict
-from antecede.orders.token import Token
+from antecede.orders import Token
 
 
 def sends(effects: Effects) -> list[Packet]:

@@ -7,11 +7,9 @@ import msgspec
 import pytest
 
 from antecede import limits, wire
-from antecede.access import Authoriser, Identity, Key, Refusal, Who
-from antecede.access.proof import Answering, Dialing, Keyring
+from antecede.access import Answering, Authoriser, Dialing, Identity, Key, Keyring, Refusal, Who
 from antecede.errors import AntecedeError
-from antecede.server.client import ClientLine, LineOwner
-from antecede.server.connections import Connection
+from antecede.server import ClientLine, Connection, LineOwner
 from antecede.simulator.servers.network import Identities, SimulatedKey
 
 

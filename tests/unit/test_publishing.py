@@ -6,7 +6,7 @@ import pytest
 
 from antecede import limits, wire
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
-from antecede.server.client import ClientLine, Publishing, Ticket
+from antecede.server import ClientLine, Publishing, Ticket
 
 Sent = tuple[int, int, bool]
 """The first number of a batch, its number of publishes, and whether nothing else is published at this moment."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from antecede import limits
-from antecede.server.core import QuietLog
+from antecede.server import QuietLog
 
 
 class _Lines:

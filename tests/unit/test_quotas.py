@@ -8,9 +8,7 @@ from antecede import limits
 from antecede.engine import ALL_FULL, Reaction
 from antecede.errors import TopologyError
 from antecede.orders import parse
-from antecede.server import AgentServer, Plan
-from antecede.server.inputs import Look
-from antecede.server.items import Published, PublishedMany, Reacted, Seen, decode_record
+from antecede.server import AgentServer, Look, Plan, Published, PublishedMany, Reacted, Seen, decode_record
 from antecede.topology import Domain, Mailboxes, Quota, Topology, parse_topology
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec.msgpack import encode
 
-from antecede.channel.letters import Letter
+from antecede.channel import Letter
 from antecede.engine import Agent, Context, Engine, Host, Notification, React
-from antecede.server.driver import Retries
+from antecede.server import Retries
 
 
 class Pay(Notification):

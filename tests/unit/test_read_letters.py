@@ -9,9 +9,18 @@ import antecede
 from antecede.engine import Reaction
 from antecede.live import ServerRuntime
 from antecede.orders import parse
-from antecede.server import AgentServer, Plan
-from antecede.server.items import Begun, Handled, Published, PublishedMany, Reacted, decode_record, encode_record
-from antecede.server.projection import Projection
+from antecede.server import (
+    AgentServer,
+    Begun,
+    Handled,
+    Plan,
+    Projection,
+    Published,
+    PublishedMany,
+    Reacted,
+    decode_record,
+    encode_record,
+)
 from antecede.topology import Domain, Topology, parse_topology
 from antecede.trace import Event, judge
 from helpers.ports import free_ports

@@ -7,8 +7,7 @@ import pytest
 from antecede.errors import StoreError
 from antecede.live.application import plan_of
 from antecede.recording.segments import Recording
-from antecede.server import AgentServer
-from antecede.server.items import Published
+from antecede.server import AgentServer, Published
 from antecede.store import open_log
 from antecede.topology import parse_topology
 from helpers.recordings import project_directory

@@ -18,8 +18,7 @@ from antecede.live import ServerRuntime
 from antecede.live.application import plan_of
 from antecede.recording.converting import Orphaned, convert
 from antecede.recording.segments import Recording, begin, gathered, pieces_in
-from antecede.server import AgentServer
-from antecede.server.items import Published, pieces_of
+from antecede.server import AgentServer, Published, pieces_of
 from antecede.store import Files, LogStore, Sizes, closed_segments, open_log
 from antecede.topology import parse_topology
 from antecede.trace import Event, read_events

@@ -13,8 +13,7 @@ from antecede.live.application import plan_of
 from antecede.recording import segments
 from antecede.recording.converting import convert
 from antecede.recording.segments import Recording, begin, gathered
-from antecede.server import AgentServer
-from antecede.server.items import Published
+from antecede.server import AgentServer, Published
 from antecede.store import Sizes, open_log
 from antecede.topology import parse_topology
 from antecede.trace import DELIVER, LOCAL, SEND, Event, Metadata, read_events, write_trace

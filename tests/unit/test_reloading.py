@@ -9,7 +9,7 @@ import pytest
 
 from antecede.live.process import serve
 from antecede.live.server import ServerRuntime
-from antecede.server.recovery import recover
+from antecede.server import recover
 from antecede.topology import parse_topology
 from helpers.ports import free_ports
 

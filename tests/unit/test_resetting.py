@@ -7,7 +7,7 @@ import pytest
 
 from antecede.cli import run
 from antecede.errors import UsageError
-from antecede.server.operator import next_generation
+from antecede.server import next_generation
 
 
 def _statuses(

@@ -2,8 +2,7 @@
 
 from antecede.link import Frame
 from antecede.messages import COPY, Message, Send
-from antecede.orders import parse
-from antecede.orders.contract import Order
+from antecede.orders import Order, parse
 from antecede.simulator.machine import FLAT, InTransit
 from antecede.simulator.player import Flight, Programs, play
 from antecede.simulator.scenario import Parcel, parse_scenario

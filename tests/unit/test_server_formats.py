@@ -5,23 +5,25 @@ import msgspec
 import pytest
 
 from antecede import limits
-from antecede.channel import Letter
-from antecede.channel.letters import decode_train, encode_train
+from antecede.channel import Letter, decode_train, encode_train
 from antecede.engine import Outbound, Reaction
 from antecede.errors import AgentError, StoreError, WireError
 from antecede.link import Frame
 from antecede.orders import parse
-from antecede.server import AgentServer, FromPeer, Plan, Step
-from antecede.server.items import (
+from antecede.server import (
+    AgentServer,
+    FromPeer,
     Handled,
     Listed,
+    Plan,
     Published,
     PublishedMany,
     Reacted,
+    Step,
     decode_record,
     encode_record,
+    recover,
 )
-from antecede.server.recovery import recover
 from antecede.topology import Domain, Topology
 
 _to = ("x", "y", "z")

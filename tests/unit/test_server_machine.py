@@ -7,8 +7,7 @@ import msgspec
 from antecede.channel import Letter
 from antecede.engine import STALE, Engine, Question, Reaction, Timeout
 from antecede.orders import parse
-from antecede.server import AgentServer, FromPeer, Plan
-from antecede.server.items import Published, Reacted
+from antecede.server import AgentServer, FromPeer, Plan, Published, Reacted
 from antecede.topology import Domain, Topology
 
 

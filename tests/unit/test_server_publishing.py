@@ -3,8 +3,20 @@
 from antecede import limits
 from antecede.link import Hello
 from antecede.orders import parse
-from antecede.server import Accepted, AgentServer, FromPeer, Plan, Refused
-from antecede.server.items import Forgot, Met, Published, PublishedMany, decode_record, joined, pieces_of
+from antecede.server import (
+    Accepted,
+    AgentServer,
+    Forgot,
+    FromPeer,
+    Met,
+    Plan,
+    Published,
+    PublishedMany,
+    Refused,
+    decode_record,
+    joined,
+    pieces_of,
+)
 from antecede.topology import Domain, Topology
 
 

@@ -4,14 +4,22 @@ import msgspec
 import pytest
 
 from antecede import limits
-from antecede.channel import Letter
-from antecede.channel.letters import Destinations
+from antecede.channel import Destinations, Letter
 from antecede.engine import Alarm, Birth, Engine, Outbound, Reaction
 from antecede.errors import SnapshotError
 from antecede.orders import parse
-from antecede.server import AgentServer, FromPeer, Plan
-from antecede.server.items import Published, PublishedMany, Reacted
-from antecede.server.snapshots import LetterTable, SavedLetters, decode_state, unpacked
+from antecede.server import (
+    AgentServer,
+    FromPeer,
+    LetterTable,
+    Plan,
+    Published,
+    PublishedMany,
+    Reacted,
+    SavedLetters,
+    decode_state,
+    unpacked,
+)
 from antecede.topology import Domain, Topology
 
 _absent = ("x@s2", "y@s2", "z@s2")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antecede import limits, telemetry
-from antecede.channel.letters import Letter
+from antecede.channel import Letter
 from antecede.engine import Agent, Context, Notification
 from antecede.errors import RefusedError, UnansweredError
 from antecede.live import ServerRuntime

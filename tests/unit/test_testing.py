@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from antecede import Agent, Context, Notification
-from antecede.channel.letters import Letter
+from antecede.channel import Letter
 from antecede.errors import AgentError, AntecedeError, TopologyError, UsageError
 from antecede.testing import ROUGH, Faults, World
 from antecede.trace import DELIVER, verify

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antecede.cli.topology import _report_change as _report
-from antecede.server.change import Outcome
-from antecede.server.organisation import explain
+from antecede.server import Outcome, explain
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from helpers.changing import AGENTS, BACK, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, topology
 from worlds.changes import journey

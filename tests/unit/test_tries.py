@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from antecede import limits
-from antecede.channel.letters import Letter
+from antecede.channel import Letter
 from antecede.engine import (
     Agent,
     Context,
@@ -23,9 +23,7 @@ from antecede.engine import (
 )
 from antecede.errors import AgentError, TopologyError, UnknownAgentError
 from antecede.live.reactions import NAME, CallsFile
-from antecede.server.driver import Retries
-from antecede.server.progress import Progress, interrupted, size_of
-from antecede.server.upkeep import Watchdog
+from antecede.server import Progress, Retries, Watchdog, interrupted, size_of
 from antecede.topology import parse_topology
 
 

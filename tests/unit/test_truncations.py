@@ -5,9 +5,7 @@ import json
 import pytest
 
 from antecede.live.application import plan_of
-from antecede.server import AgentServer
-from antecede.server.items import Acknowledged, Truncated
-from antecede.server.recovery import recover
+from antecede.server import Acknowledged, AgentServer, Truncated, recover
 from antecede.topology import parse_topology
 
 _topology = parse_topology("""

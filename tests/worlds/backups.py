@@ -19,9 +19,7 @@ import msgspec
 from antecede.backups.restoring import history, marked, new_incarnations, recovered_state
 from antecede.engine.agents import Agent
 from antecede.errors import AntecedeError
-from antecede.server.items import Restored, encode_record
-from antecede.server.operator import Cutting
-from antecede.server.snapshots import faults_of, renewed
+from antecede.server import Cutting, Restored, encode_record, faults_of, renewed
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.judgement import findings
 from antecede.simulator.servers.network import Faults

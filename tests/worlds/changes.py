@@ -21,13 +21,20 @@ from antecede.engine import React
 from antecede.engine.host import Outcome
 from antecede.errors import AntecedeError, ClosedError, OverloadError, TopologyError
 from antecede.orders import parse
-from antecede.server import Plan
-from antecede.server.change import ChangeRequest, Command, Steps, Wait, carry_out
-from antecede.server.change import Outcome as ChangeOutcome
-from antecede.server.participation import Adapter
-from antecede.server.peering import CODE, UNCONFIRMED
-from antecede.server.projection import Projection
-from antecede.server.sessions import MOVED
+from antecede.server import (
+    CODE,
+    MOVED,
+    UNCONFIRMED,
+    Adapter,
+    ChangeRequest,
+    Command,
+    Plan,
+    Projection,
+    Steps,
+    Wait,
+    carry_out,
+)
+from antecede.server import Outcome as ChangeOutcome
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.judgement import findings
 from antecede.simulator.servers.network import Faults

@@ -14,12 +14,11 @@ from typing import Any
 import msgspec
 
 from antecede import wire
-from antecede.access.model import CLIENT, OPERATOR, SERVER, AddressLimits
-from antecede.access.proof import Dialing, Keyring
-from antecede.channel.routes import FORGED
+from antecede.access import CLIENT, OPERATOR, SERVER, AddressLimits, Dialing, Keyring
+from antecede.channel import FORGED
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AntecedeError, NotAllowedError
-from antecede.server.inputs import OnBehalf
+from antecede.server import OnBehalf
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.client import Publish
 from antecede.simulator.servers.judgement import TRAITOR

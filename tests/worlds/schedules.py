@@ -12,11 +12,10 @@ from traceback import format_exc
 import msgspec
 
 from antecede import limits, wire
-from antecede.access.authoriser import temporary_name
+from antecede.access import temporary_name
 from antecede.engine.agents import Agent, Notification, Subscribe, Topic
 from antecede.orders import OrderSpec, parse
-from antecede.server import Plan
-from antecede.server.peering import Peer
+from antecede.server import Peer, Plan
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.judgement import dead_letter, expired, findings
 from antecede.simulator.servers.network import NONE, ROUGH, Faults

@@ -13,7 +13,7 @@ import msgspec
 
 from antecede import limits
 from antecede.engine.agents import Agent, Context, Notification, Subscribe, Timeout, Unsubscribe
-from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted, Tried
+from antecede.server import Buried, BuriedMany, Handled, Holding, Reacted, Tried
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.network import NONE, Faults
 from antecede.simulator.servers.world import Logs, ServerWorld

@@ -11,20 +11,51 @@ The package itself does no I/O, reads no clock, makes no random numbers, and nei
 Callers pass functions that do this. So the simulator applies the same rules as a live server.
 """
 
-from antecede.access.authoriser import LOCAL, TOKEN, Authoriser, Who
+from antecede.access.audit import REFUSED, Audit
+from antecede.access.authoriser import ACTIONS, ANONYMOUS, LOCAL, TOKEN, Authoriser, Who, temporary_name
 from antecede.access.file import parse_access
-from antecede.access.model import Access, Identity, Key, Limits, Refusal, matches
+from antecede.access.model import (
+    CLIENT,
+    COMMANDS,
+    OPERATOR,
+    SERVER,
+    Access,
+    AddressLimits,
+    Identity,
+    Key,
+    Limits,
+    Refusal,
+    matches,
+)
+from antecede.access.proof import Answering, Dialing, Keyring, signed
+from antecede.access.rates import Attempts, Rate
 
 __all__ = [
+    "ACTIONS",
+    "ANONYMOUS",
+    "CLIENT",
+    "COMMANDS",
     "LOCAL",
+    "OPERATOR",
+    "REFUSED",
+    "SERVER",
     "TOKEN",
     "Access",
+    "AddressLimits",
+    "Answering",
+    "Attempts",
+    "Audit",
     "Authoriser",
+    "Dialing",
     "Identity",
     "Key",
+    "Keyring",
     "Limits",
+    "Rate",
     "Refusal",
     "Who",
     "matches",
     "parse_access",
+    "signed",
+    "temporary_name",
 ]

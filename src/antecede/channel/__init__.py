@@ -22,9 +22,18 @@ from typing import Any
 
 import msgspec
 
-from antecede.channel.consumer import MessageConsumer, Outgoing, SavedConsumer, Taken
-from antecede.channel.letters import Destinations, Letter, Past, decode_train, encode_train, to_of
-from antecede.channel.routes import Addresses, Hops, Senders, Way, first_hops, way_of
+from antecede.channel.consumer import MessageConsumer, Outgoing, SavedConsumer, Taken, decode_packet, encode_packet
+from antecede.channel.letters import (
+    Destinations,
+    Footprint,
+    Letter,
+    Past,
+    decode_train,
+    encode_train,
+    envelope_fault,
+    to_of,
+)
+from antecede.channel.routes import FORGED, Addresses, Hops, Senders, Way, first_hops, way_of
 from antecede.errors import UnknownAgentError, UsageError, WireError
 from antecede.limits import link_resend_first_seconds, shared_addresses_max
 from antecede.link import Arrival
@@ -265,7 +274,11 @@ class Returns:
 
 
 __all__ = [
+    "FORGED",
+    "Addresses",
     "Channel",
+    "Destinations",
+    "Footprint",
     "Letter",
     "MessageConsumer",
     "Outgoing",
@@ -273,9 +286,13 @@ __all__ = [
     "SavedChannel",
     "SavedConsumer",
     "SavedReturns",
+    "Senders",
     "Taken",
+    "decode_packet",
     "decode_train",
+    "encode_packet",
     "encode_train",
+    "envelope_fault",
     "first_hops",
 ]
 

@@ -12,22 +12,71 @@
 * :mod:`~antecede.objects.search`: looks for two operations that do not commute although no conflict is declared.
 """
 
-from antecede.objects.instances import Answered, Local
-from antecede.objects.model import Call, CallFailed, Object, operation, operations_of, relation_of
-from antecede.objects.replicas import ReplicatedObject
+from antecede.objects.calls import Calls, unfit
+from antecede.objects.execution import Execution
+from antecede.objects.instances import DONE, Answered, Instance, Local, Made, Request, Root, Table
+from antecede.objects.model import (
+    Call,
+    CallFailed,
+    Object,
+    blind_operations,
+    initial,
+    operation,
+    operations_of,
+    relation_of,
+    unconfirmed_operations,
+)
+from antecede.objects.replay import Intentions, Outcome, answer_bytes, compute, fold, run
+from antecede.objects.replicas import Placed, Placement, Replicas, ReplicatedObject, hosting, state_in
+from antecede.objects.roots import Roots, Wounds
+from antecede.objects.search import counter_example
 from antecede.objects.site import Site, SiteSpec, group
+from antecede.objects.state import UNTYPED, Change, Entries, Live, State, encode_state, forms_of
 
 __all__ = [
+    "DONE",
+    "UNTYPED",
     "Answered",
     "Call",
     "CallFailed",
+    "Calls",
+    "Change",
+    "Entries",
+    "Execution",
+    "Instance",
+    "Intentions",
+    "Live",
     "Local",
+    "Made",
     "Object",
+    "Outcome",
+    "Placed",
+    "Placement",
+    "Replicas",
     "ReplicatedObject",
+    "Request",
+    "Root",
+    "Roots",
     "Site",
     "SiteSpec",
+    "State",
+    "Table",
+    "Wounds",
+    "answer_bytes",
+    "blind_operations",
+    "compute",
+    "counter_example",
+    "encode_state",
+    "fold",
+    "forms_of",
     "group",
+    "hosting",
+    "initial",
     "operation",
     "operations_of",
     "relation_of",
+    "run",
+    "state_in",
+    "unconfirmed_operations",
+    "unfit",
 ]

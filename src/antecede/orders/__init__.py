@@ -15,12 +15,67 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import OrderError, UnknownOrderError, similar
+from antecede.orders.buffer import ACK, Buffer
 from antecede.orders.contract import Option, Order
+from antecede.orders.coordinator import Coordinator
+from antecede.orders.direct import Direct
+from antecede.orders.encoding import Reader, Writer
+from antecede.orders.fifo import Fifo, NoOrder
+from antecede.orders.lamport import RELEASE, Lamport
+from antecede.orders.matrix import Matrix
+from antecede.orders.objects import CLOCK, WOUND, Objects
+from antecede.orders.objects_rules import PLAIN, Rules, Waiting
+from antecede.orders.objects_stamp import Stamp, Vector, receipt
+from antecede.orders.pruned import Pruned
+from antecede.orders.pruned_stamp import Control, Log, brief
+from antecede.orders.relation import Relation, parse_relation
+from antecede.orders.skeen import Skeen
+from antecede.orders.synchronous import Synchronous
+from antecede.orders.token import Token
+from antecede.orders.updates import Entry, Updates
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["Option", "Order", "OrderSpec", "find", "names", "parse"]
+__all__ = [
+    "ACK",
+    "CLOCK",
+    "PLAIN",
+    "RELEASE",
+    "WOUND",
+    "Buffer",
+    "Control",
+    "Coordinator",
+    "Direct",
+    "Entry",
+    "Fifo",
+    "Lamport",
+    "Log",
+    "Matrix",
+    "NoOrder",
+    "Objects",
+    "Option",
+    "Order",
+    "OrderSpec",
+    "Pruned",
+    "Reader",
+    "Relation",
+    "Rules",
+    "Skeen",
+    "Stamp",
+    "Synchronous",
+    "Token",
+    "Updates",
+    "Vector",
+    "Waiting",
+    "Writer",
+    "brief",
+    "find",
+    "names",
+    "parse",
+    "parse_relation",
+    "receipt",
+]
 
 _own_orders = {
     "none": "antecede.orders.fifo:NoOrder",
