@@ -4,7 +4,7 @@ A client publishes 0 to X, and then 3 to Y. Service A answers 0 with 1 in Y; ser
 that have the same future are visited once.
 """
 
-import pickle
+import copy
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -226,21 +226,21 @@ def explore(limit: int = 200_000, **options: Any) -> int:
     """Visit all states; return how many there are."""
     start = Scope(**options)
     seen = {hash(start.state())}
-    stack: list[tuple[bytes, list[Action]]] = [(pickle.dumps(start), [])]
+    stack: list[tuple[Scope, list[Action]]] = [(start, [])]
     while stack:
-        blob, path = stack.pop()
-        following = list(pickle.loads(blob).actions())
+        here, path = stack.pop()
+        following = list(here.actions())
         try:
             if all(action[0] in ("poll", "crash", "close") for action in following):
-                pickle.loads(blob).check_end()
+                copy.deepcopy(here).check_end()
             for action in following:
-                scope = pickle.loads(blob)
+                scope = copy.deepcopy(here)
                 scope.do(action)
                 key = hash(scope.state())
                 if key not in seen:
                     seen.add(key)
                     assert len(seen) < limit
-                    stack.append((pickle.dumps(scope), [*path, action]))
+                    stack.append((scope, [*path, action]))
         except AssertionError as error:
             raise AssertionError(f"{error}; after {path}, then one of {following}") from error
     return len(seen)
