@@ -219,7 +219,7 @@ async def serve(kind: str, url: str, role: str, folder: Path, ordered: bool) -> 
             with suppress(Exception):
                 await publish("questions", [])
             # Two members of a Kafka group learn of each other's progress from commits, which takes longer.
-            await asyncio.sleep(random.uniform(0.005, 0.02) * (8 if kind == "kafka" else 1))
+            await asyncio.sleep(random.uniform(0.005, 0.02) * (60 if kind == "kafka" else 1))
         return
     await link.consume(*((("questions",), answer) if role.startswith("answerer") else (("questions", "answers"), read)))
     await asyncio.Event().wait()
