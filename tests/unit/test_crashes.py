@@ -199,12 +199,6 @@ def test_an_order_whose_stamps_cannot_be_told_apart_is_named(
     assert err.count("\n") == 1
 
 
-def test_another_entry_point() -> None:
-    command = [sys.executable, "-m", "antecede.simulator.servers", "seven"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
-
-
 def test_interrupts_reach_what_tests_start(request: pytest.FixtureRequest) -> None:
     """Also if the tests were started as a background job, whose SIGINT is ignored."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
