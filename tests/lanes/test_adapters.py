@@ -406,6 +406,28 @@ def test_a_process_that_only_writes_learns_the_ends_of_its_topics(kafka: Broker)
     in_thread(main)
 
 
+def test_ends_of_several_new_topics_can_be_asked_at_the_same_time(kafka: Broker) -> None:
+    """A client of aiokafka forgets a topic that it is told of while it asks about another one."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    from antecede.lanes.kafka import Kafka
+
+    async def main() -> None:
+        topics = [name() for _ in range(5)]
+        source = Kafka()
+        source.lookup = AIOKafkaConsumer(bootstrap_servers=kafka.url)
+        await source.lookup.start()
+        producer = AIOKafkaProducer(bootstrap_servers=kafka.url, acks="all")
+        await producer.start()
+        for topic in topics:
+            await producer.send_and_wait(topic, b"", partition=0)
+        assert await asyncio.gather(*(source.end(f"kafka:{topic}/0") for topic in topics)) == [1] * 5
+        await producer.stop()
+        await source.lookup.stop()
+
+    in_thread(main)
+
+
 def test_records_that_came_with_a_new_partition_are_not_taken_for_finished(kafka: Broker) -> None:
     """A rebalance ends within the fetch: the position is beyond the first records before the partition is opened."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition

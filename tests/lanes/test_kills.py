@@ -28,12 +28,7 @@ def campaign(kind: str, folder: Path, kills: int, *more: str) -> dict[str, int]:
     return made
 
 
-UNSOLVED = pytest.mark.xfail(
-    reason="after kills, groups over two processes stop for long on the mock cluster of Kafka", strict=False
-)
-
-
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=UNSOLVED if kind == "kafka" else ()) for kind in KINDS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_late_lost_or_stuck_when_services_and_brokers_are_killed(kind: str, tmp_path: Path) -> None:
     kills = KILLS if kind != "kafka" else max(2, KILLS // 5)
     made = campaign(kind, tmp_path, kills)

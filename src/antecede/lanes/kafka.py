@@ -84,15 +84,12 @@ class Kafka:
         consumer = self.lookup or next(iter(self.consumers), None)
         if consumer is None:
             raise LanesError("no-consumer", "Kafka tells ends to consumers only: set `lookup` to a consumer.")
-        if consumer.partitions_for_topic(topic) is None:
-            # A consumer has no public way to ask about topics of others; and asking for one by name may make it.
-            client = consumer._client
-            if topic not in (await client.fetch_all_metadata()).topics():
-                return {}
-            await client.add_topic(topic)
         numbers = consumer.partitions_for_topic(topic)
+        if numbers is None:
+            # A consumer has no public way to ask about topics of others; and asking for one by name may make it.
+            numbers = (await consumer._client.fetch_all_metadata()).partitions_for_topic(topic)
         if not numbers:
-            raise LanesError("metadata", f"Kafka does not tell the partitions of {topic} now.")
+            return {}
         found = await consumer.end_offsets([TopicPartition(topic, number) for number in numbers])
         return {self.lane(where): int(offset) for where, offset in found.items()}
 
