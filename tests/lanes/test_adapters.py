@@ -428,6 +428,42 @@ def test_ends_of_several_new_topics_can_be_asked_at_the_same_time(kafka: Broker)
     in_thread(main)
 
 
+def test_questions_about_a_group_do_not_wait_for_its_fetches(kafka: Broker) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    from antecede.lanes.kafka import Kafka
+
+    async def main() -> None:
+        topic = name()
+        where = TopicPartition(topic, 0)
+        producer = AIOKafkaProducer(bootstrap_servers=kafka.url, acks="all")
+        await producer.start()
+        await producer.send_and_wait(topic, b"", partition=0)
+        source = Kafka()
+        source.lookup = AIOKafkaConsumer(bootstrap_servers=kafka.url)
+        await source.lookup.start()
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=kafka.url,
+            group_id=topic,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=8000,
+        )
+        source.consumers[consumer] = topic
+        await consumer.start()
+        consumer.assign([where])
+        await consumer.getone()
+        await consumer.commit({where: 1})
+        # Now the next fetch waits at the broker.
+        assert not await consumer.getmany(timeout_ms=200)
+        async with asyncio.timeout(4):
+            assert (await source.facts(source.reader(where, topic), 1)).floor == 1
+        for client in (producer, source.lookup, consumer):
+            await client.stop()
+
+    in_thread(main)
+
+
 def test_records_that_came_with_a_new_partition_are_not_taken_for_finished(kafka: Broker) -> None:
     """A rebalance ends within the fetch: the position is beyond the first records before the partition is opened."""
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition

@@ -376,16 +376,26 @@ class _Kafka(_Door):
         from antecede.lanes.kafka import Kafka
 
         self._kafka = Kafka(name or "kafka")
+        self._looking = asyncio.Lock()
         super().__init__(broker, self._kafka, options, key)
 
     async def numbered(self, cmd: Any) -> bool:
         if getattr(cmd, "no_confirm", False):
             raise LanesError("no-confirm", f"no_confirm tells no position: publish to {cmd.destination} without it.")
         self._kafka.written.add(cmd.destination)
-        if self._kafka.lookup is None:
-            lookup = self._kafka.lookup = self.broker.config.broker_config.builder(group_id=None)
-            await lookup.start()
+        await self._look()
         return True
+
+    async def _look(self) -> None:
+        async with self._looking:
+            if self._kafka.lookup is None:
+                lookup = self.broker.config.broker_config.builder(group_id=None)
+                await lookup.start()
+                self._kafka.lookup = lookup
+
+    async def _open(self) -> None:
+        await self._look()
+        await super()._open()
 
     def sent(self, stamp: Stamp, cmd: Any, result: Any) -> None:
         self._kafka.sent(self.order, stamp, result)

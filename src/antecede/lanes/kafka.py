@@ -43,7 +43,8 @@ class Kafka:
         self.written: set[str] = set()
         """Topics to which this process publishes."""
         self.lookup: AIOKafkaConsumer | None = None
-        """Answers questions about ends for a process that has no other consumer."""
+        """A consumer that reads nothing, for questions about the ends of lanes. The broker answers others behind their
+        fetches only, which wait for half a second."""
         self._owners: dict[str, AIOKafkaConsumer | None] = {}
         self._first: dict[str, int] = {}
         """The first offset of each partition that came here: if nobody has committed, nothing before it concerns us."""
@@ -122,7 +123,7 @@ class Kafka:
             return Facts(0)
         consumer = self._any(group)
         # What retention has removed will not come.
-        removed = (await consumer.beginning_offsets([where]))[where]
+        removed = (await (self.lookup or consumer).beginning_offsets([where]))[where]
         return Facts(max(int(removed), await consumer.committed(where) or 0))
 
     def _any(self, group: str | None) -> AIOKafkaConsumer:
