@@ -218,8 +218,8 @@ async def serve(kind: str, url: str, role: str, folder: Path, ordered: bool) -> 
         while not (folder / "enough").exists():
             with suppress(Exception):
                 await publish("questions", [])
-            # Two members of a Kafka group learn of each other's progress from commits, which takes longer.
-            await asyncio.sleep(random.uniform(0.005, 0.02) * (60 if kind == "kafka" else 1))
+            # A rebalance stops a group of the mock cluster for some seconds.
+            await asyncio.sleep(random.uniform(0.005, 0.02) * (10 if kind == "kafka" else 1))
         return
     await link.consume(*((("questions",), answer) if role.startswith("answerer") else (("questions", "answers"), read)))
     await asyncio.Event().wait()
