@@ -30,6 +30,8 @@ from antecede.errors import WireError
 
 VERSION: Final = 7
 
+UNREADABLE: Final = "unreadable"
+"""The code of frames that cannot be decoded."""
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""
 
@@ -386,7 +388,7 @@ def _parts(body: bytes | memoryview, decode: Callable[[bytes | memoryview], list
     try:
         return decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise WireError(f"unreadable frame: {error}", "unreadable") from None
+        raise WireError(f"unreadable frame: {error}", UNREADABLE) from None
 
 
 def is_temporary(client: str) -> bool:

@@ -322,7 +322,12 @@ class Incoming:
             self._entry.guard.leave(self._who)
         if self._known is not None:
             self._known.closed(reason, now)
-        elif reason and not self._refused and self.connection.code not in _unlogged:
+        elif (
+            reason
+            and (not self._refused or self.connection.code == wire.UNREADABLE)
+            and self.connection.code not in _unlogged
+        ):
+            # What is taught a change of the topology counts as refused, but can still break the protocol.
             coded: dict[str, Any] = {"code": self.connection.code} if self.connection.code else {}
             self._entry.log.warning("stranger-gone", remote=self.connection.remote, **coded, reason=reason)
 
