@@ -121,6 +121,20 @@ def test_nothing_changes_when_a_window_does_not_fit() -> None:
     assert fold.in_transit == 0
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 1, SEND, 7, (1,)), (0, 2, SEND, 7, (1,))],
+        [(0, 1, SEND, 7, (1,)), (0, 1, OTHER, 0, ())],
+        [(0, 1, SEND, 7, (1,)), (0, 2, DELIVER, 7, ())],
+        [(0, 1, SEND, 7, (1,)), (1, 1, DELIVER, 7, ()), (1, 2, DELIVER, 7, ())],
+    ],
+)
+def test_a_window_that_is_not_clean_is_refused(rows: list[Row]) -> None:
+    with pytest.raises(NotCleanError):
+        judge_window(columns(rows), 2)
+
+
 def test_large_indices_are_judged() -> None:
     top = 2**62
     rows: list[Row] = [

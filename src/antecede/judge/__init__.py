@@ -5,7 +5,7 @@
 the messages that cross cuts. A rule exists once: in one process, on Spark and on streams, the same two functions work.
 """
 
-from antecede.judge.fold import Fold, NotCleanError
-from antecede.judge.window import DELIVER, OTHER, SEND, Late, Rows, Summary, judge_window
+from antecede.judge.fold import Fold
+from antecede.judge.window import DELIVER, OTHER, SEND, Late, NotCleanError, Rows, Summary, judge_window
 
 __all__ = ["DELIVER", "OTHER", "SEND", "Fold", "Late", "NotCleanError", "Rows", "Summary", "judge_window"]

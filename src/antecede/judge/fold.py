@@ -23,15 +23,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.errors import AntecedeError
-from antecede.judge.window import Ints, Numbers, Summary
+from antecede.judge.window import Ints, NotCleanError, Numbers, Summary
 from antecede.pipeline.kernels import compiled
-
-
-class NotCleanError(AntecedeError):
-    """A window does not continue the windows before it: the rows must be matched by id instead."""
-
-    code = "not-clean"
 
 
 class CrossLate(NamedTuple):

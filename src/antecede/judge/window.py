@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from antecede.errors import AntecedeError
 from antecede.pipeline.kernels import compiled
 
 OTHER, SEND, DELIVER = 0, 1, 2
@@ -30,6 +31,12 @@ OTHER, SEND, DELIVER = 0, 1, 2
 Ints = NDArray[np.int64]
 Numbers = NDArray[np.int32]
 Names = NDArray[np.uint64]
+
+
+class NotCleanError(AntecedeError):
+    """A window does not continue the windows before it: the rows must be matched by id instead."""
+
+    code = "not-clean"
 
 
 class Rows(NamedTuple):
@@ -134,7 +141,7 @@ def judge_window(rows: Rows, processes: int) -> tuple[Late, Summary]:
         np.full(table, -1, np.int64),
     )
     if counts[1] >= 0:
-        raise ValueError(f"row {counts[1]}: an index that does not rise, or a message sent twice")
+        raise NotCleanError(f"row {counts[1]}: its index does not rise, or its message was sent twice or not to it")
     at = np.flatnonzero(rows.kind == DELIVER)
     left = np.flatnonzero(remaining > 0)
     places = send_rows[left]
